@@ -470,8 +470,7 @@ def _support_lines() -> list[str]:
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
     high = 'precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
     lines.append(f"  f32 on a GPU: {high}")
-    lines.append("  compute capability 9.0, as 16-bit terms or as f64, with all bits")
-    return lines
+    return [*lines, "  compute capability 9.0, as 16-bit terms or as f64, with all bits"]
 
 
 def report() -> Text:

@@ -61,7 +61,7 @@ def pytest_configure(config):
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("alone") and workers.are_several():
+    if item.get_closest_marker("alone") and workers.are_several(item.config):
         pytest.skip("it times the GPU, which other processes use; -m alone runs it")
     for mark in ("gpu", "sm89", "sm90"):
         if item.get_closest_marker(mark) is None:

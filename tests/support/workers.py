@@ -54,9 +54,9 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else processes()
 
 
-def are_several() -> bool:
+def are_several(config: pytest.Config) -> bool:
     """Do other processes of this run use the GPU as well?"""
-    return int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
+    return getattr(config, "workerinput", {"workercount": 1})["workercount"] > 1
 
 
 def limit_threads(config: pytest.Config) -> None:
