@@ -18,7 +18,8 @@ namespace catalog {
 // A set of layouts, one bit each.
 using Layouts = unsigned;
 constexpr Layouts only(Layout layout) { return 1u << int(layout); }
-inline constexpr Layouts kAllLayouts = (1u << kLayouts) - 1;
+inline constexpr Layouts kAll = (1u << kLayouts) - 1;
+inline constexpr Layouts kTN = only(Layout::TN);
 
 // Rows that differ in tile and layout alone. wgmma reads 8-bit and tf32 operands K-major only, so
 // these have TN rows; the planner repacks other layouts, or takes an RS row (TT).
@@ -39,16 +40,14 @@ struct ConfigFamily {
 
 template <int kCount>
 constexpr ConfigFamily family(Arch arch, DType a, DType b, DType accumulator,
-                              const TileShape (&tiles)[kCount], bool all_layouts, int promote = 0,
+                              const TileShape (&tiles)[kCount], Layouts layouts, int promote = 0,
                               bool block_scaled = false) {
-  const Layouts layouts = all_layouts ? kAllLayouts : only(Layout::TN);
   return {arch, a, b, accumulator, tiles, kCount, layouts, promote, block_scaled};
 }
 
 template <int kCount>
 constexpr ConfigFamily rs_family(DType input, DType accumulator, const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(Arch::sm90a, input, input, accumulator, tiles, false);
-  rows.layouts = only(Layout::TT);
+  ConfigFamily rows = family(Arch::sm90a, input, input, accumulator, tiles, only(Layout::TT));
   rows.operand_source = OperandSource::RS;
   return rows;
 }
@@ -56,7 +55,7 @@ constexpr ConfigFamily rs_family(DType input, DType accumulator, const TileShape
 // f32 operands as terms of a 16-bit type: core/split_fp32.h.
 template <int kCount>
 constexpr ConfigFamily split_fp32_family(DType input, int terms, const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, true, 1);
+  ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, kAll, 1);
   rows.terms = terms;
   return rows;
 }
@@ -65,7 +64,7 @@ constexpr ConfigFamily split_fp32_family(DType input, int terms, const TileShape
 template <int kCount>
 constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DType accumulator,
                                      const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(arch, input, input_b, accumulator, tiles, false);
+  ConfigFamily rows = family(arch, input, input_b, accumulator, tiles, kTN);
   if (bits(input) == 16) rows.layouts |= only(Layout::NN);
   rows.sparse = true;
   return rows;
@@ -74,7 +73,7 @@ constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DTyp
 template <int kCount>
 constexpr ConfigFamily packed_family(Arch arch, DType input, int bits,
                                      const TileShape (&tiles)[kCount], bool mma_sync = false) {
-  ConfigFamily rows = family(arch, input, input, DType::f32, tiles, false);
+  ConfigFamily rows = family(arch, input, input, DType::f32, tiles, kTN);
   rows.weight_bits = bits;
   rows.mma_sync = mma_sync;
   if (tiles[0].gemv_rows == 0) rows.operand_source = OperandSource::RS;
@@ -83,48 +82,48 @@ constexpr ConfigFamily packed_family(Arch arch, DType input, int bits,
 
 using enum DType;
 inline constexpr ConfigFamily kFamilies[] = {
-    family(Arch::sm90a, bf16, bf16, f32, kSm90, true),
-    family(Arch::sm90a, bf16, bf16, f32, kSm90Narrow, false),
-    family(Arch::sm90a, f16, f16, f32, kSm90, true),
-    family(Arch::sm90a, f16, f16, f32, kSm90Narrow, false),
-    family(Arch::sm90a, f16, f16, f16, kSm90F16, true),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90, false),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90Narrow, false),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90, kAll),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90Narrow, kTN),
+    family(Arch::sm90a, f16, f16, f32, kSm90, kAll),
+    family(Arch::sm90a, f16, f16, f32, kSm90Narrow, kTN),
+    family(Arch::sm90a, f16, f16, f16, kSm90F16, kAll),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90, kTN),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90Narrow, kTN),
     rs_family(tf32, f32, kSm90Rs),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90, false),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Narrow, false),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, false),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, false),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, false),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, false, 1),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, false, 1),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, false, 1, true),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, false, 1, true),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, false, 1, true),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, false, 1, true),
-    family(Arch::sm90a, s8, s8, s32, kSm90, false),
-    family(Arch::sm90a, s8, s8, s32, kSm90Narrow, false),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90, kTN),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Narrow, kTN),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, kTN),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, kTN),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, kTN),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, kTN, 1),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, kTN, 1),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, kTN, 1),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, kTN, 1),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, kTN, 1, true),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, kTN, 1, true),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, kTN, 1, true),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, kTN, 1, true),
+    family(Arch::sm90a, s8, s8, s32, kSm90, kTN),
+    family(Arch::sm90a, s8, s8, s32, kSm90Narrow, kTN),
     rs_family(s8, s32, kSm90Rs),
-    family(Arch::sm90a, s8, u8, s32, kSm90Few, false),
-    family(Arch::sm90a, u8, s8, s32, kSm90Few, false),
-    family(Arch::sm90a, u8, u8, s32, kSm90Few, false),
-    family(Arch::sm90a, f64, f64, f64, kSm90F64, true),
-    family(Arch::sm90a, f32, f32, f64, kSm90F32, true),
-    family(Arch::sm90a, bf16, bf16, f32, kSm90Gemv, false),
-    family(Arch::sm90a, f16, f16, f32, kSm90Gemv, false),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90Gemv, false),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Gemv, false),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90GemvFew, false),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90GemvFew, false),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90GemvFew, false),
-    family(Arch::sm90a, s8, s8, s32, kSm90Gemv, false),
-    family(Arch::sm90a, s8, u8, s32, kSm90GemvFew, false),
-    family(Arch::sm90a, u8, s8, s32, kSm90GemvFew, false),
-    family(Arch::sm90a, u8, u8, s32, kSm90GemvFew, false),
-    family(Arch::sm90a, f64, f64, f64, kSm90GemvF64, false),
-    family(Arch::sm90a, f32, f32, f64, kSm90GemvF64, false),
+    family(Arch::sm90a, s8, u8, s32, kSm90Few, kTN),
+    family(Arch::sm90a, u8, s8, s32, kSm90Few, kTN),
+    family(Arch::sm90a, u8, u8, s32, kSm90Few, kTN),
+    family(Arch::sm90a, f64, f64, f64, kSm90F64, kAll),
+    family(Arch::sm90a, f32, f32, f64, kSm90F32, kAll),
+    family(Arch::sm90a, bf16, bf16, f32, kSm90Gemv, kTN),
+    family(Arch::sm90a, f16, f16, f32, kSm90Gemv, kTN),
+    family(Arch::sm90a, tf32, tf32, f32, kSm90Gemv, kTN),
+    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Gemv, kTN),
+    family(Arch::sm90a, e4m3, e5m2, f32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, e5m2, e4m3, f32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, e5m2, e5m2, f32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, s8, s8, s32, kSm90Gemv, kTN),
+    family(Arch::sm90a, s8, u8, s32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, u8, s8, s32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, u8, u8, s32, kSm90GemvFew, kTN),
+    family(Arch::sm90a, f64, f64, f64, kSm90GemvF64, kTN),
+    family(Arch::sm90a, f32, f32, f64, kSm90GemvF64, kTN),
     split_fp32_family(f16, kF16Terms, kSm90F16x2),
     split_fp32_family(bf16, kBf16Terms, kSm90Bf16x3),
     sparse_family(Arch::sm90a, bf16, bf16, f32, kSm90Sparse),
@@ -138,14 +137,14 @@ inline constexpr ConfigFamily kFamilies[] = {
     sparse_family(Arch::sm90a, s8, u8, s32, kSm90SparseFew),
     sparse_family(Arch::sm90a, u8, s8, s32, kSm90SparseFew),
     sparse_family(Arch::sm90a, u8, u8, s32, kSm90SparseFew),
-    family(Arch::sm80, bf16, bf16, f32, kSm80, true),
-    family(Arch::sm80, f16, f16, f32, kSm80, true),
-    family(Arch::sm80, f16, f16, f16, kSm80, true),
-    family(Arch::sm80, tf32, tf32, f32, kSm80, false),
-    family(Arch::sm80, s8, s8, s32, kSm80, false),
-    family(Arch::sm80, s8, u8, s32, kSm80Few, false),
-    family(Arch::sm80, u8, s8, s32, kSm80Few, false),
-    family(Arch::sm80, u8, u8, s32, kSm80Few, false),
+    family(Arch::sm80, bf16, bf16, f32, kSm80, kAll),
+    family(Arch::sm80, f16, f16, f32, kSm80, kAll),
+    family(Arch::sm80, f16, f16, f16, kSm80, kAll),
+    family(Arch::sm80, tf32, tf32, f32, kSm80, kTN),
+    family(Arch::sm80, s8, s8, s32, kSm80, kTN),
+    family(Arch::sm80, s8, u8, s32, kSm80Few, kTN),
+    family(Arch::sm80, u8, s8, s32, kSm80Few, kTN),
+    family(Arch::sm80, u8, u8, s32, kSm80Few, kTN),
     sparse_family(Arch::sm80, bf16, bf16, f32, kSm80Sparse),
     sparse_family(Arch::sm80, f16, f16, f32, kSm80Sparse),
     sparse_family(Arch::sm80, tf32, tf32, f32, kSm80Sparse),
@@ -153,18 +152,18 @@ inline constexpr ConfigFamily kFamilies[] = {
     sparse_family(Arch::sm80, s8, u8, s32, kSm80Sparse),
     sparse_family(Arch::sm80, u8, s8, s32, kSm80Sparse),
     sparse_family(Arch::sm80, u8, u8, s32, kSm80Sparse),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false, 1),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, false, 1, true),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, false, 1, true),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, false, 1, true),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, false, 1, true),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN, 1),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN, 1),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN, 1),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN, 1),
+    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN, 1, true),
+    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN, 1, true),
+    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN, 1, true),
+    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN, 1, true),
     packed_family(Arch::sm90a, bf16, 4, kSm90Packed),
     packed_family(Arch::sm90a, bf16, 8, kSm90Packed),
     packed_family(Arch::sm90a, f16, 4, kSm90Packed),
@@ -177,13 +176,13 @@ inline constexpr ConfigFamily kFamilies[] = {
     packed_family(Arch::sm90a, bf16, 8, kSm90PackedGemv),
     packed_family(Arch::sm90a, f16, 4, kSm90PackedGemv),
     packed_family(Arch::sm90a, f16, 8, kSm90PackedGemv),
-    family(Arch::sm80, f64, f64, f64, kSm80F64, true),
-    family(Arch::sm80, s4, s4, s32, kSm80Few, false),
-    family(Arch::sm80, s4, u4, s32, kSm80Few, false),
-    family(Arch::sm80, u4, s4, s32, kSm80Few, false),
-    family(Arch::sm80, u4, u4, s32, kSm80Few, false),
-    family(Arch::sm80, b1, b1, s32, kSm80Few, false),
-    family(Arch::sm90a, b1, b1, s32, kSm90Bits, false),
+    family(Arch::sm80, f64, f64, f64, kSm80F64, kAll),
+    family(Arch::sm80, s4, s4, s32, kSm80Few, kTN),
+    family(Arch::sm80, s4, u4, s32, kSm80Few, kTN),
+    family(Arch::sm80, u4, s4, s32, kSm80Few, kTN),
+    family(Arch::sm80, u4, u4, s32, kSm80Few, kTN),
+    family(Arch::sm80, b1, b1, s32, kSm80Few, kTN),
+    family(Arch::sm90a, b1, b1, s32, kSm90Bits, kTN),
     packed_family(Arch::sm80, bf16, 4, kSm80Packed),
     packed_family(Arch::sm80, bf16, 8, kSm80Packed),
     packed_family(Arch::sm80, f16, 4, kSm80Packed),
@@ -257,123 +256,6 @@ static_assert(
       return true;
     }(),
     "only the kernels that accumulate in f64 split the columns of a tile");
-
-// The compilation unit of a row: a file of that name in kernels/{sm80,sm90}/instances/.
-enum class Unit : std::uint8_t {
-  none,
-  sm80_bf16,
-  sm80_bf16_sparse,
-  sm80_f16,
-  sm80_f16_sparse,
-  sm80_fp8,
-  sm80_int8,
-  sm80_int8_sparse,
-  sm80_tf32,
-  sm80_tf32_sparse,
-  sm90_bf16,
-  sm90_bf16_sparse,
-  sm90_f16,
-  sm90_f16_sparse,
-  sm90_fp32,
-  sm90_fp64,
-  sm90_fp8,
-  sm90_fp8_promoted,
-  sm90_fp8_sparse,
-  sm90_gemv,
-  sm90_int8,
-  sm90_int8_rs,
-  sm90_int8_sparse,
-  sm90_split_fp32_bf16,
-  sm90_split_fp32_f16,
-  sm90_tf32,
-  sm90_tf32_rs,
-  sm90_tf32_sparse,
-  sm90_packed_bf16,
-  sm90_packed_f16,
-  sm90_packed_gemv,
-  sm90_packed_mma,
-  sm80_fp64,
-  sm80_int4,
-  sm80_binary,
-  sm90_binary,
-  sm80_packed,
-  sm80_packed_gemv,
-};
-
-inline constexpr int kUnits = int(Unit::sm80_packed_gemv) + 1;
-
-constexpr Unit unit_sm80(const GemmConfig& config) {
-  using enum Unit;
-  if (config.has_packed_weight()) return config.is_gemv() ? sm80_packed_gemv : sm80_packed;
-  switch (config.input) {
-    case DType::bf16:
-      return config.sparse ? sm80_bf16_sparse : sm80_bf16;
-    case DType::f16:
-      return config.sparse ? sm80_f16_sparse : sm80_f16;
-    case DType::tf32:
-      return config.sparse ? sm80_tf32_sparse : sm80_tf32;
-    case DType::s8:
-    case DType::u8:
-      return config.sparse ? sm80_int8_sparse : sm80_int8;
-    case DType::e4m3:
-    case DType::e5m2:
-      return config.sparse ? none : sm80_fp8;
-    case DType::f64:
-      return sm80_fp64;
-    case DType::s4:
-    case DType::u4:
-      return sm80_int4;
-    case DType::b1:
-      return sm80_binary;
-    default:
-      return none;
-  }
-}
-
-constexpr Unit unit_sm90(const GemmConfig& config) {
-  using enum Unit;
-  if (config.is_gemv()) return config.has_packed_weight() ? sm90_packed_gemv : sm90_gemv;
-  if (config.mma_sync) return sm90_packed_mma;
-  const bool rs = config.operand_source == OperandSource::RS;
-  switch (config.input) {
-    case DType::bf16:
-      if (config.has_packed_weight()) return sm90_packed_bf16;
-      if (config.terms > 1) return sm90_split_fp32_bf16;
-      return config.sparse ? sm90_bf16_sparse : sm90_bf16;
-    case DType::f16:
-      if (config.has_packed_weight()) return sm90_packed_f16;
-      if (config.terms > 1) return sm90_split_fp32_f16;
-      return config.sparse ? sm90_f16_sparse : sm90_f16;
-    case DType::tf32:
-      return config.sparse ? sm90_tf32_sparse : rs ? sm90_tf32_rs : sm90_tf32;
-    case DType::s8:
-    case DType::u8:
-      return config.sparse ? sm90_int8_sparse : rs ? sm90_int8_rs : sm90_int8;
-    case DType::e4m3:
-    case DType::e5m2:
-      return config.sparse ? sm90_fp8_sparse : config.promotes() ? sm90_fp8_promoted : sm90_fp8;
-    case DType::f64:
-      return sm90_fp64;
-    case DType::f32:
-      return sm90_fp32;
-    case DType::b1:
-      return sm90_binary;
-    default:
-      return none;
-  }
-}
-
-constexpr Unit unit(const GemmConfig& config) {
-  return config.arch == Arch::sm90a ? unit_sm90(config) : unit_sm80(config);
-}
-
-static_assert(
-    [] {
-      for (const GemmConfig& config : kCatalog)
-        if (unit(config) == Unit::none) return false;
-      return true;
-    }(),
-    "every row of the catalog is compiled by one file");
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,

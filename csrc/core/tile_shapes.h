@@ -22,9 +22,8 @@ inline constexpr TileShape kSm90[] = {
 // 64 rows or with 128 and 256.
 inline constexpr TileShape kSm90Narrow[] = {
     {1, 1, 32, 18}, {1, 1, 48, 14}, {1, 1, 224, 5}, {2, 1, 48, 9}, {2, 1, 96, 7}};
-// An FP16 accumulator is not faster on Hopper, so it has only the tiles that cover every size.
-inline constexpr TileShape kSm90F16[] = {
-    {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 256, 5}, {1, 1, 128, 8}, {1, 1, 64, 12}};
+// An FP16 accumulator is not faster on Hopper, so it has only one medium and one small tile.
+inline constexpr TileShape kSm90F16[] = {{2, 1, 128, 6}, {1, 1, 64, 12}};
 // Mixed 8-bit operands: one large, one medium and one small tile.
 inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}};
 // Bits have short mainloops and results of 4 bytes. With pingpong one warpgroup stores while the

@@ -2,6 +2,7 @@
 // instantiates the rows of one compilation unit.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -32,28 +33,51 @@ __global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
     __trap();  // This architecture cannot run the kernel: fail loudly.
 }
 
-// The kernel of row kConfigIndex and kPath, or nullptr unless it is built and belongs to the unit.
-template <Unit kUnit, template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
-          template <GemmConfig> class Mainloop, class Params, int kConfigIndex, EpiloguePath kPath>
-const void* pointer() {
-  constexpr GemmConfig config = kCatalog[kConfigIndex];
-  if constexpr (built(config) && unit(config) == kUnit && config.has_kernel(kPath))
-    return reinterpret_cast<const void*>(&gemm<kConfigIndex, kPath, Gemm, Mainloop, Params>);
-  else
-    return nullptr;
+// A kernel of the catalog.
+struct Kernel {
+  int config_index = 0;
+  EpiloguePath path{};
+};
+
+constexpr bool is_in(Unit unit, const GemmConfig& config, EpiloguePath path) {
+  return kernels::unit(config, path) == unit && config.has_kernel(path) && built(config);
 }
 
-// The kernel of a row whose index is known at run time. The catalog is longer than templates may
-// nest, so the walk expands one pack.
+// The kernels that a unit compiles. They are found once, and not by an instance of a template for
+// each kernel of the catalog: that took the host compiler 5 s a unit.
+template <Unit kUnit>
+constexpr auto kernels_of() {
+  constexpr auto for_each = [](const auto& use) {
+    for (int row = 0; row < int(kCatalog.size()); ++row)
+      for (int path = 0; path < kEpiloguePaths; ++path)
+        if (is_in(kUnit, kCatalog[row], EpiloguePath(path))) use(Kernel{row, EpiloguePath(path)});
+  };
+  constexpr std::size_t kCount = [&] {
+    std::size_t count = 0;
+    for_each([&](Kernel) { ++count; });
+    return count;
+  }();
+  std::array<Kernel, kCount> kernels{};
+  std::size_t index = 0;
+  for_each([&](Kernel kernel) { kernels[index++] = kernel; });
+  return kernels;
+}
+
+// The kernel of a row whose index is known at run time, or nullptr unless the unit compiles it.
 template <Unit kUnit, template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
           template <GemmConfig> class Mainloop, class Params>
 const void* find_in(int config_index, EpiloguePath path) {
-  return [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
-    const void* const pointers[] = {
-        pointer<kUnit, Gemm, Mainloop, Params, int(kIndices) / kEpiloguePaths,
-                EpiloguePath(kIndices % kEpiloguePaths)>()...};
-    return pointers[config_index * kEpiloguePaths + static_cast<int>(path)];
-  }(std::make_index_sequence<kCatalog.size() * kEpiloguePaths>{});
+  static constexpr auto kKernels = kernels_of<kUnit>();
+  const void* found = nullptr;
+  [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
+    (((kKernels[kIndices].config_index == config_index && kKernels[kIndices].path == path)
+          ? void(found = reinterpret_cast<const void*>(
+                     &gemm<kKernels[kIndices].config_index, kKernels[kIndices].path, Gemm, Mainloop,
+                           Params>))
+          : void()),
+     ...);
+  }(std::make_index_sequence<kKernels.size()>{});
+  return found;
 }
 
 }  // namespace tcgemm::kernels

@@ -5,6 +5,7 @@
 #include "core/params.h"
 #include "core/quantize.h"
 #include "core/sparse_params.h"
+#include "kernels/units.h"
 
 namespace tcgemm::kernels {
 

@@ -26,8 +26,8 @@ using Find = const void* (*)(int config_index, EpiloguePath path);
 
 // The finder of each compilation unit, by Unit. Unit::none has none.
 constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
-  return std::array<Find, kUnits>{nullptr, &kernels::find<Unit(kUnit + 1)>...};
-}(std::make_integer_sequence<int, kUnits - 1>{});
+  return std::array<Find, kernels::kUnits>{nullptr, &kernels::find<kernels::Unit(kUnit + 1)>...};
+}(std::make_integer_sequence<int, kernels::kUnits - 1>{});
 
 // More than half of a multiprocessor's shared memory: one CTA on each.
 constexpr int kAloneBytes = kHopperSharedBytes / 2 + 1024;
@@ -48,7 +48,7 @@ const void* kernel_function(int row, EpiloguePath epilogue_path, int device) {
   const std::uint64_t bit = std::uint64_t(1) << device;
   if (allowed[index].load(std::memory_order_acquire) & bit)
     return functions[index].load(std::memory_order_relaxed);
-  const void* pointer = kFinders[int(unit(kCatalog[row]))](row, path);
+  const void* pointer = kFinders[int(kernels::unit(kCatalog[row], path))](row, path);
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
@@ -252,7 +252,8 @@ int active_clusters(int size, int device) {
   for (int row = 0; row < int(kCatalog.size()); ++row) {
     const GemmConfig& kernel = kCatalog[row];
     if (!kernel.uses_tma()) continue;
-    const void* pointer = kFinders[int(unit(kernel))](row, EpiloguePath::plain);
+    const void* pointer =
+        kFinders[int(kernels::unit(kernel, EpiloguePath::plain))](row, EpiloguePath::plain);
     if (pointer == nullptr) continue;
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeClusterDimension;

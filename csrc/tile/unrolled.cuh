@@ -29,8 +29,10 @@ struct UnrolledTraits {
   bool fused;              // EpiloguePath::fused, not EpiloguePath::plain
   int early_addends;       // units whose addends are loaded during the mainloop
   bool unrolled_terms;     // the variants of fused are unrolled
-  bool activated_addends;  // there is a variant for each activation with an addend
+  bool activated_addends;  // there is a variant for each activation with the residual
   bool column_scales;      // the operands have 8 bits, so scales are common
+  bool one_type;           // the variants of fused have results and addends of `type` alone
+  DType type;
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be
@@ -38,8 +40,9 @@ struct UnrolledTraits {
 //
 //   EpiloguePath::plain    scales of 8-bit operands, a bias and relu
 //   EpiloguePath::fused    the same with gelu, gelu_tanh or silu; with an addend, which is c or the
-//                          residual; with both, if the kernel has `activated_addends`; or the
-//                          general variant, which has all of these and scales
+//                          residual; with such an activation and the residual, if the kernel has
+//                          `activated_addends`; or the general variant, which has all of these,
+//                          scales, and every type of results and addends
 //
 // The general variant is a loop over the units. The others are unrolled, those of fused only if the
 // kernel has `unrolled_terms`: a loop copies accumulators and computes addresses, which is a third
@@ -228,11 +231,20 @@ class UnrolledEpilogue {
     if constexpr (!kLast) store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment, next);
   }
 
+  // Is it a type of the results and the addends of the variants of EpiloguePath::fused?
+  __device__ __forceinline__ static constexpr bool has_type(DType type) {
+    return kTraits.one_type ? type == kTraits.type : unpacked_bits(type) == 16;
+  }
+
   // Stores the fragment with the variant of the call's terms. Returns false if there is none.
   __device__ __forceinline__ bool store_variant(const Register* fragment, const Addends& addends) {
-    const bool has_addend = epilogue_.sources[addend_index()].data != nullptr;
-    if (unpacked_bits(epilogue_.out_dtype) != 16 || (epilogue_.scaled && !kTraits.column_scales) ||
-        (has_addend && epilogue_.z != nullptr))
+    const TensorRef& addend = epilogue_.sources[addend_index()];
+    const bool has_addend = addend.data != nullptr;
+    const bool activates_c =
+        kTraits.unrolled_terms && addend_index() == kC && epilogue_.activation != Activation::none;
+    if (!has_type(epilogue_.out_dtype) || (epilogue_.scaled && !kTraits.column_scales) ||
+        (has_addend &&
+         (epilogue_.z != nullptr || activates_c || (kTraits.one_type && !has_type(addend.dtype)))))
       return false;
     if (!has_addend) return store_activated<false>(fragment, addends);
     if constexpr (kTraits.unrolled_terms) return store_activated<true>(fragment, addends);
@@ -329,8 +341,11 @@ class UnrolledEpilogue {
     if constexpr (kTerms.addend) addend.exchange();
     if (kTerms.general || kTraits.column_scales)
       if (epilogue_.scaled) multiply_scales(unit, v);
-    const bool has_c = addend_index() == kC;
-    if (kTerms.addend && has_c) add_matrix(epilogue_.sources[kC].dtype, epilogue_.beta, addend, v);
+    constexpr bool kMayHaveC =
+        kTerms.general || kTerms.activation == Activation::none || !kTraits.unrolled_terms;
+    const bool has_c = kMayHaveC && addend_index() == kC;
+    if (kTerms.addend && has_c)
+      add_matrix<kTerms>(epilogue_.sources[kC], epilogue_.beta, addend, v);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
     if constexpr ((kTerms.general || !kTerms.addend) && kRowOrder == RowOrder::native &&
                   !kTraits.column_scales)
@@ -340,11 +355,14 @@ class UnrolledEpilogue {
     else if constexpr (kTerms.activation != Activation::none)
       activate_each<kTerms.activation, true>(v);
     if (kTerms.addend && !has_c && epilogue_.sources[kResidual].data != nullptr)
-      add_matrix(epilogue_.sources[kResidual].dtype, 1.0f, addend, v);
-    with_out_dtype([&]<DType kOut>() {
-      if constexpr (kOut != DType::s32 && (kTerms.general || bits(kOut) == 16))
-        write<kOut>(unit, v);
-    });
+      add_matrix<kTerms>(epilogue_.sources[kResidual], 1.0f, addend, v);
+    if constexpr (kTraits.one_type && !kTerms.general)
+      write<kTraits.type>(unit, v);
+    else
+      with_out_dtype([&]<DType kOut>() {
+        if constexpr (kOut != DType::s32 && (kTerms.general || bits(kOut) == 16))
+          write<kOut>(unit, v);
+      });
   }
 
   // gelu has results of 16 bits alone: vector_path in plan/store_path.cpp.
@@ -390,9 +408,10 @@ class UnrolledEpilogue {
   }
 
   // v += factor * addend, where the addend is c or the residual.
-  template <int kCount>
-  __device__ __forceinline__ static void add_matrix(DType type, float factor,
+  template <Terms kTerms, int kCount>
+  __device__ __forceinline__ static void add_matrix(const TensorRef& source, float factor,
                                                     const UnitAddend& addend, float (&v)[kCount]) {
+    const DType type = kTraits.one_type && !kTerms.general ? kTraits.type : source.dtype;
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) {
       const std::uint32_t word = addend.pair(i / 2 % 2, i / 4);

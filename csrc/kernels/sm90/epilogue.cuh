@@ -46,10 +46,14 @@ struct FragmentEpilogue {
                                            kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
   // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
-  // of the time.
+  // of the time. The results of 16-bit operands mostly have their type, and one type compiles in
+  // two thirds of the time.
   static constexpr bool kUnrollsTerms = kConfig.layout == Layout::TN && kConfig.n >= 128 &&
                                         bits(kConfig.input) <= 16 && !kConfig.block_scaled &&
                                         kConfig.accumulator == DType::f32;
+  // e5m2 is the type of gradients, which have no activation.
+  static constexpr bool kMultipliesGradients =
+      kConfig.input == DType::e5m2 || kConfig.input_b == DType::e5m2;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
       .unit = kUnrolledUnit,
@@ -59,8 +63,10 @@ struct FragmentEpilogue {
       .fused = kPath == EpiloguePath::fused,
       .early_addends = kEarlyAddends,
       .unrolled_terms = kUnrollsTerms,
-      .activated_addends = kConfig.warpgroups < 3,
-      .column_scales = bits(kConfig.input) == 8};
+      .activated_addends = kConfig.warpgroups < 3 && !kMultipliesGradients,
+      .column_scales = bits(kConfig.input) == 8,
+      .one_type = kUnrollsTerms && bits(kConfig.input) == 16,
+      .type = kConfig.input};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
     return params.tma_store == TmaStore::rows ? &params.out : nullptr;

@@ -1,4 +1,4 @@
-// wgmma kernels: e4m3 and e5m2 operands.
+// wgmma kernels: E4M3 operands, without the fused ones.
 #include "kernels/entry.cuh"
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/dense.cuh"

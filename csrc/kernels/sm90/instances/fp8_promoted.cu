@@ -1,4 +1,4 @@
-// wgmma kernels: e4m3 and e5m2 operands, partial sums promoted to FP32, also with block scales.
+// wgmma kernels: FP8 operands, partial sums promoted to FP32.
 #include "kernels/entry.cuh"
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/promoted.cuh"

@@ -1,4 +1,4 @@
-// wgmma kernels: s8 and u8 operands.
+// wgmma kernels: s8 operands.
 #include "kernels/entry.cuh"
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/dense.cuh"
