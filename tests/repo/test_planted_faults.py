@@ -1,5 +1,7 @@
 """The list of faults that tests must find: each can be planted, and its tests are there."""
 
+from tcgemm import info
+
 from support.planted_faults import ROOT, faults
 
 FAULTS = faults()
@@ -17,6 +19,12 @@ def test_twelve_are_in_host_code_and_python_and_eight_in_kernels():
     of_kernels = {fault.file for fault in FAULTS if fault.kernels}
     assert len(of_kernels) == 8
     assert all(name.startswith(("csrc/kernels/", "csrc/tile/", "csrc/ptx/")) for name in of_kernels)
+
+
+def test_their_kernels_are_in_the_catalog():
+    names = [row["name"] for row in info.catalog()]
+    for fault in FAULTS:
+        assert any(fault.kernels in name for name in names), fault.name
 
 
 def test_their_tests_are_there():

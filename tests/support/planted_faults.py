@@ -8,12 +8,12 @@ tests/data/planted_faults.toml lists the faults and the tests of each. They are 
 build/faults, a copy of the checkout's tracked files, or of those of a commit with --revision REV.
 The tests must pass without the fault, and at least one must fail with it.
 
-`build` needs nvcc, not a GPU. It writes FOLDER/NAME.so for each fault, and FOLDER/right.so without
-one. Each has the kernels of all faults, so that a fault compiles few files again. `gpu` runs the
-checkout's tests with these libraries on a GPU of compute capability 9.0.
+`build` needs nvcc, not a GPU. It writes FOLDER/NAME.so for each fault and FOLDER/right.so without
+one, with the kernels of all faults. `gpu` takes the checkout's tests, on compute capability 9.0.
 """
 
 import argparse
+import fcntl
 import io
 import os
 import shutil
@@ -113,8 +113,8 @@ def build(**options: str) -> Path:
 def run_tests(fault: Fault, folder: Path, **options: str) -> Run:
     """The fault's tests, up to the first failure."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests]
-    environ = os.environ | options
-    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True)
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.run(command, cwd=folder, env=os.environ | options, **out)
 
 
 def report(fault: Fault, right: Run, spoiled: Run) -> bool:
@@ -124,8 +124,7 @@ def report(fault: Fault, right: Run, spoiled: Run) -> bool:
     found = passes and spoiled.returncode == 1 and " failed" in sums[1]
     print(f"{'found' if found else 'NOT FOUND':10}{fault.name:50}{' -> '.join(sums)}", flush=True)
     if not found:
-        run = spoiled if passes else right
-        print(*(run.stdout + run.stderr).splitlines()[-25:], sep="\n", flush=True)
+        print(*(spoiled if passes else right).stdout.splitlines()[-25:], sep="\n", flush=True)
     return found
 
 
@@ -148,8 +147,8 @@ def check_host(chosen: list[Fault], given: argparse.Namespace) -> bool:
 
 def build_kernels(chosen: list[Fault], given: argparse.Namespace) -> bool:
     """Compiles the library without a fault, and that of each fault."""
-    arches = os.environ.get("TORCH_CUDA_ARCH_LIST") or "9.0a"
-    options = {"TCGEMM_CUDA": "1", "TCGEMM_BUILD_LAB": "0", "TORCH_CUDA_ARCH_LIST": arches}
+    options = {"TCGEMM_CUDA": "1", "TCGEMM_BUILD_LAB": "0"}
+    options["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST") or "9.0a"
     options["TCGEMM_KERNELS"] = ",".join({fault.kernels: "" for fault in faults() if fault.kernels})
 
     def keep(name: str) -> None:
@@ -169,8 +168,8 @@ def check_gpu(chosen: list[Fault], given: argparse.Namespace) -> bool:
     """Tests the libraries of `build`. Are all found?"""
 
     def tested(fault: Fault, name: str) -> Run:
-        library = str((given.out / f"{name}.so").resolve(strict=True))
-        return run_tests(fault, ROOT, TCGEMM_LIBRARY=library, TCGEMM_REQUIRE_GPU="1")
+        library = (given.out / f"{name}.so").resolve(strict=True)
+        return run_tests(fault, ROOT, TCGEMM_LIBRARY=str(library), TCGEMM_REQUIRE_GPU="1")
 
     found = [report(each, tested(each, RIGHT), tested(each, each.name)) for each in chosen]
     return all(found)
@@ -186,11 +185,14 @@ def main() -> int:
     parser.add_argument("--revision", help="a commit, in place of the checkout's files")
     parser.add_argument("--out", "--libraries", type=Path, default=ROOT / "build/fault_libraries")
     given = parser.parse_intermixed_args()
-    chosen = [each for each in faults() if bool(each.kernels) is (given.what != "host")]
-    if unknown := set(given.names) - {each.name for each in chosen}:
+    known = {each.name: each for each in faults() if bool(each.kernels) is (given.what != "host")}
+    if unknown := set(given.names) - known.keys():
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
-    chosen = [each for each in chosen if not given.names or each.name in given.names]
-    return int(not ACTIONS[given.what](chosen, given))
+    chosen = [known[name] for name in given.names or known]
+    COPY.mkdir(parents=True, exist_ok=True)
+    with open(COPY.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two runs would mix their faults in the copy
+        return int(not ACTIONS[given.what](chosen, given))
 
 
 if __name__ == "__main__":
