@@ -59,7 +59,7 @@ build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols,
 existing: $(ready)
 	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
 
-info: $(library) ## versions, GPUs, and the code that they run
+info: existing ## versions, GPUs, and the code that they run
 	$(python) -m tcgemm
 
 lint: $(ready) ## ruff, clang-format, bash -n, warnings of words; they change nothing
@@ -74,7 +74,7 @@ format: $(ready) ## ruff and clang-format, which change the files
 	$(python) -m ruff format
 	$(clang_format) -i $(CXX_FILES)
 
-typecheck: $(library) ## pyright: the public types are complete, and a strict program can use them
+typecheck: existing ## pyright: the public types are complete, and a strict program can use them
 	$(python) -m pytest -q tests/repo/test_types.py
 
 test-gpu: $(library) ## the GPU tests, in at most 8 processes; a missing GPU fails
@@ -112,7 +112,7 @@ bench: $(library) ## measure beside torch; SET=llm, or BENCH_FLAGS=--dry-run wit
 	$(python) -m benchmarks run --set $(SET) $(BENCH_FLAGS)
 
 # Nothing is downloaded. API pages import the package.
-docs: $(library) ## the site of docs/, into build/site
+docs: existing ## the site of docs/, into build/site
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
 # auditwheel checks what the library needs and names the tag for it.

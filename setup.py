@@ -348,8 +348,8 @@ def build_library(config: Config) -> Path:
 def say_no_cuda_kernel(why: str) -> None:
     """As the last line of all, behind those of the wheel."""
     sentence = (
-        f"tcgemm: no CUDA kernel was built ({why}); TCGEMM_CUDA=1 before this command builds all, "
-        "and TORCH_CUDA_ARCH_LIST=9.0 those of one GPU"
+        f"tcgemm: no CUDA kernel was built ({why}); `TCGEMM_CUDA=1 pip install .` builds them, "
+        "and in a checkout `make build`"
     )
     atexit.register(print, sentence, flush=True)
 

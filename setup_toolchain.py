@@ -159,27 +159,26 @@ def seen_gpus() -> list[str]:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return []
-    count, found = ctypes.c_int(), []
+    count, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
-        return []
+        return []  # without a GPU, or with none in CUDA_VISIBLE_DEVICES
+    found = set()
     for device in range(count.value):
-        parts = ctypes.c_int(), ctypes.c_int()
-        for attribute, part in zip(
-            (75, 76), parts, strict=True
-        ):  # COMPUTE_CAPABILITY_MAJOR, _MINOR
-            driver.cuDeviceGetAttribute(ctypes.byref(part), attribute, device)
-        found.append(".".join(str(part.value) for part in parts))
-    return sorted(set(found))
+        # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+        driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
+        found.add(f"{major.value}.{minor.value}")
+    return sorted(found)
 
 
 def arch_of_gpu(gpu: str) -> str | None:
-    """The entry of an architecture list for a GPU: "8.6" -> "8.0"; None where no kernel runs."""
+    """The code that a GPU runs of a build of everything, "8.6" -> "8.0"; None if it runs none."""
     major, minor = map(int, gpu.split("."))
     if major < 8:
         return None
     if major == 8:
-        return "8.9" if minor == 9 else "8.0"
-    return "9.0a" if major == 9 else "8.0+PTX"  # newer ones run the kernels of 8.0
+        return "8.0;8.9" if minor == 9 else "8.0"
+    return "9.0a" if major == 9 else "8.0+PTX"
 
 
 def choose_arches(

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tcgemm import _lab, _stored, ladder
+from tcgemm import _lab, _library, _stored, ladder
 from tcgemm.cli import main
 from tcgemm.ladder import call, checks, measure, plot, problem, tables
 from tcgemm.ladder.steps import DOCUMENTS, SIZES, STEPS, Variant
 
 needs_kernels = pytest.mark.skipif(
-    not (_lab.path().is_file() and _lab.has("ladder")), reason="the library has no ladders"
+    not (_lab.path().is_file() and _lab.has("ladder")), reason=_library.no_cuda_kernel()
 )
 PAIRS = list(problem.every(DOCUMENTS))
 NAMES = [f"{step.name} {variant.label}".strip() for step, variant in PAIRS]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tcgemm import _lab, _library
+from tcgemm import _lab, _library, info
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -176,7 +176,7 @@ ALL = ["8.0", "8.0+PTX", "8.9", "9.0a"]
         ("", "", [], [], "no GPU is seen"),
         ("", "", ["9.0"], ["9.0a"], "for this machine's GPUs"),
         ("", "", ["8.0", "8.6"], ["8.0"], "for this machine's GPUs"),
-        ("", "", ["8.9"], ["8.9"], "for this machine's GPUs"),
+        ("", "", ["8.6", "8.9"], ["8.0", "8.9"], "for this machine's GPUs"),
         ("", "", ["12.0"], ["8.0", "8.0+PTX"], "for this machine's GPUs"),
         ("", "", ["7.5"], [], "no kernel runs on this machine's GPUs"),
         ("", "", ["7.5", "9.0"], ["9.0a"], "for this machine's GPUs"),
@@ -214,6 +214,21 @@ def test_forced_cuda_build_without_nvcc_says_why():
         toolchain.choose_arches({"TCGEMM_CUDA": "yes"}, [], "13.0", TOOLKIT, [])
 
 
+@pytest.mark.parametrize("gpu", ["8.0", "8.6", "8.9", "9.0", "10.0", "12.1"])
+def test_a_gpu_runs_the_same_code_of_its_own_build_and_of_everything(gpu):
+    """So it has the same plans and results."""
+    own, _ = toolchain.choose_arches({}, [gpu], "13.0", TOOLKIT, [])
+
+    def code(arches):
+        return info.code(int(gpu.replace(".", "")), ",".join(arches))
+
+    assert code(own) == code(ALL) != "none"
+    for path in (ROOT / "csrc").rglob("*.cu"):
+        source = str(path.relative_to(ROOT))
+        of_own, of_all = (code(toolchain.file_arches(source, tuple(each))) for each in (own, ALL))
+        assert of_own == of_all, source
+
+
 def test_a_build_without_kernels_says_so_last():
     code = "import setup; setup.say_no_cuda_kernel('no GPU is seen'); print('a wheel')"
     done = subprocess.run(
@@ -222,13 +237,17 @@ def test_a_build_without_kernels_says_so_last():
         capture_output=True,
         text=True,
     )
-    last = done.stdout.splitlines()[-1]
-    assert last.startswith("tcgemm: no CUDA kernel was built (no GPU is seen); TCGEMM_CUDA=1")
+    assert done.stdout.splitlines()[-1] == (
+        "tcgemm: no CUDA kernel was built (no GPU is seen); `TCGEMM_CUDA=1 pip install .` builds "
+        "them, and in a checkout `make build`"
+    )
 
 
-def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path):
+@pytest.mark.parametrize("venv", [True, False])
+def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path, venv):
     """A stub in place of Python writes down how the build is called."""
-    stub = tmp_path / "python"
+    stub = tmp_path / (".venv/bin/python" if venv else "python")
+    stub.parent.mkdir(parents=True, exist_ok=True)
     stub.write_text(
         f'#!/bin/sh\necho "list=$TORCH_CUDA_ARCH_LIST $@" >> {tmp_path}/calls\n'
         'case "$1" in setup.py) touch tcgemm/libtcgemm.so ;; esac\n'
@@ -236,12 +255,14 @@ def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path):
     stub.chmod(0o755)
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "tcgemm").mkdir()
-    environ = {k: v for k, v in os.environ.items() if k != "TORCH_CUDA_ARCH_LIST"}
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "TORCH_CUDA"))}
+    # -o: the packages of .venv are there.
+    options = ["-o", ".venv/tcgemm-1", "TORCH=1", "PYTHON="] if venv else [f"PYTHON={stub}"]
 
-    def calls(*targets):
+    def calls(*targets, **variables):
         (tmp_path / "calls").unlink(missing_ok=True)
-        command = ["make", "-s", *targets, f"PYTHON={stub}"]
-        subprocess.run(command, cwd=tmp_path, env=environ, check=True)
+        command = ["make", "-s", *targets, *options]
+        subprocess.run(command, cwd=tmp_path, env={**environ, **variables}, check=True)
         return (tmp_path / "calls").read_text().splitlines()
 
     build = "setup.py -q build_ext --inplace"
@@ -249,6 +270,8 @@ def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path):
     assert calls("demo") == [f"list= {build}", demo]
     assert calls("demo") == [demo]  # the library that is there stays
     assert calls("build") == [f"list=all {build}"]
+    assert calls("build", TORCH_CUDA_ARCH_LIST="9.0") == [f"list=9.0 {build}"]
+    assert all(line.startswith("list=all ") for line in calls("wheel"))
     (tmp_path / "tcgemm/libtcgemm.so").unlink()
     assert calls("test")[0] == f"list=all {build}"
 

@@ -10,14 +10,29 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tcgemm
-from tcgemm import cli, dtypes, info
+from tcgemm import _library, cli, dtypes, info
 
 
 def test_report_names_what_is_installed():
     text = info.report()
     for fact in (tcgemm.__version__, torch.__version__, info.build()["compiler"], "What runs here"):
         assert fact in text
-    assert ("CUDA" in text) == (info.build()["cuda"] is not None)
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_report_says_that_no_cuda_kernel_was_built(monkeypatch, tmp_path, checkout):
+    package = tmp_path / "tcgemm"
+    if checkout:
+        (tmp_path / "setup.py").touch()
+        how = f"cd {tmp_path} && TCGEMM_CUDA=1 python setup.py build_ext --inplace"
+    else:
+        how = "TCGEMM_CUDA=1 pip install --force-reinstall --no-deps --no-build-isolation"
+    monkeypatch.setattr(_library, "PACKAGE", package)
+    facts = dict(info.build())
+    monkeypatch.setattr(info, "build", lambda: facts)
+    for facts["cuda"] in (None, "13.0"):
+        note = f"  note: no CUDA kernel was built; this builds them: {how}"
+        assert (note in info.report()) is (facts["cuda"] is None)
 
 
 def test_report_gives_a_reason_for_every_no():
