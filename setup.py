@@ -270,7 +270,7 @@ def object_file(config: Config, source: str) -> Path:
 
 
 def ninja_text(config: Config) -> str:
-    """The ninja file; nvcc runs under the wrapper that reads what ptxas said."""
+    """The ninja file, what takes longest first; nvcc runs under the wrapper that reads ptxas."""
     compile_flags = "-MD -MF $out.d -c $in -o $out"
     wrapper = shell([sys.executable, "setup_toolchain.py"])
     follow = ["  depfile = $out.d", "  deps = gcc", "  description = $in"]
@@ -281,7 +281,7 @@ def ninja_text(config: Config) -> str:
         *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
     ]
     files = library_sources(config)
-    for source in files + lab_sources(config):
+    for source in sorted(files + lab_sources(config), key=lambda name: "sm90" not in name):
         rule = source.rsplit(".", 1)[1]
         command = nvcc_command if rule == "cu" else cxx_command
         lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")

@@ -335,10 +335,10 @@ constexpr bool matches(std::string_view text, std::string_view filter) {
 #ifndef TCGEMM_KERNELS
 #define TCGEMM_KERNELS ""
 #endif
+constexpr bool selected(const GemmConfig& config) { return matches(name(config), TCGEMM_KERNELS); }
+
 // Is the code of the row in this build? TCGEMM_KERNELS and TCGEMM_ARCHES select it; code_on says
 // which GPUs run it.
-constexpr bool built(const GemmConfig& config) {
-  return compiled(config.arch) && matches(name(config), TCGEMM_KERNELS);
-}
+constexpr bool built(const GemmConfig& config) { return compiled(config.arch) && selected(config); }
 
 }  // namespace tcgemm

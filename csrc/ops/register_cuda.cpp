@@ -1,5 +1,9 @@
 // The operators for CUDA tensors: they plan, allocate a workspace, and launch. CPU builds leave
 // this file out.
+#include <stdexcept>
+#include <string>
+
+#include "core/code.h"
 #include "launch/activation_backward.h"
 #include "launch/launch.h"
 #include "launch/pack_weight.h"
@@ -66,10 +70,21 @@ class Workspace {
   TensorHandle memory_;
 };
 
+// Throws if this build has no code for the GPU. The planner does not: it also plans for GPUs of other
+// machines.
+const Device& gpu(int index) {
+  const Device& device = launch::device(index);
+  if (code_on(device.compute_capability).capability == 0)
+    throw std::runtime_error("tcgemm: this build has no code for " + std::string(device.name) +
+                             "; build it with TORCH_CUDA_ARCH_LIST naming that GPU, or run on the "
+                             "CPU.");
+  return device;
+}
+
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
               const Arguments& arguments) {
   const View& a = checked[Slot::a].view;
-  const Device& device = launch::device(a.device_index);
+  const Device& device = gpu(a.device_index);
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
   const auto run = [&](const Problem& problem, const Plan& plan) {
@@ -87,7 +102,7 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
 const Device* device_of(const Arguments& arguments) {
   std::int32_t index = 0;
   aoti_torch_get_device_index(arguments[Slot::a].get(), &index);
-  return &launch::device(index);
+  return &gpu(index);
 }
 
 void run_quantize(const Quantization& quantization, const View& x) {
@@ -112,7 +127,7 @@ void run_activation_backward(const ActivationBackward& task, const View& g) {
 
 void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
   // Throws if this GPU has no kernel for a GEMM with w.
-  static_cast<void>(plan::make_plan(problem, launch::device(w.device_index)));
+  static_cast<void>(plan::make_plan(problem, gpu(w.device_index)));
   const DeviceGuard guard(w.device_index);
   const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
   launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));

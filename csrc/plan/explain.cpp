@@ -230,7 +230,7 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       plan.estimate.microseconds, whole, whole > 1 ? "s" : "",
       100 * (plan.main.waves > whole - 1 ? plan.main.waves - (whole - 1) : 1.0));
   if (config.arch != Arch::sm90a && device.compute_capability == 90) {
-    const Code code = code_on(90);
+    const Code code = planned_code(90);
     if (!holds(code, Arch::sm90a))
       why += text("; this build's code for the GPU is %s's, without wgmma", name(code).text);
     else

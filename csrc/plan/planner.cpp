@@ -19,7 +19,7 @@ namespace {
 
 [[noreturn]] void throw_unsupported(const Problem& problem, const Device& device,
                                     std::string_view filter) {
-  const Code code = code_on(device.compute_capability);
+  const Code code = planned_code(device.compute_capability);
   const bool is_sparse = problem.is_sparse();
   const std::string supported = supported_products(code, is_sparse);
   std::string text = "tcgemm: no kernel of this build multiplies " +

@@ -21,17 +21,18 @@ constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool bloc
          std::uint32_t(weight_bits / 4) << 29;
 }
 
-// The signature of every config, or kNotBuilt if this build lacks it. Comparing names takes
+// The signature of every config, or kNotBuilt if TCGEMM_KERNELS leaves it out. Comparing names takes
 // microseconds, so the compiler does it.
 constexpr std::uint32_t kNotBuilt = ~0u;
 constexpr auto kSignatures = [] {
   std::array<std::uint32_t, kCatalog.size()> signatures{};
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const GemmConfig& config = kCatalog[i];
-    signatures[i] = built(config) ? signature(config.input, config.input_b, config.accumulator,
-                                              config.block_scaled, config.has_accurate_fp8_sums(),
-                                              config.terms, config.sparse, config.weight_bits)
-                                  : kNotBuilt;
+    signatures[i] = selected(config)
+                        ? signature(config.input, config.input_b, config.accumulator,
+                                    config.block_scaled, config.has_accurate_fp8_sums(),
+                                    config.terms, config.sparse, config.weight_bits)
+                        : kNotBuilt;
   }
   return signatures;
 }();
@@ -138,7 +139,7 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
                ConfigFilter config_filter)
     : division(division_of(filter)),
       device_(device),
-      code_(code_on(device.compute_capability)),
+      code_(planned_code(device.compute_capability)),
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {

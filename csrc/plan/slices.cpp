@@ -28,7 +28,7 @@ constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
 constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
 
 bool has_kernels(const Problem& problem, const Device& device) {
-  return holds(code_on(device.compute_capability), Arch::sm90a) && problem.terms == 1;
+  return holds(planned_code(device.compute_capability), Arch::sm90a) && problem.terms == 1;
 }
 
 }  // namespace
