@@ -70,8 +70,8 @@ class Workspace {
   TensorHandle memory_;
 };
 
-// Throws if this build has no code for the GPU. The planner does not: it also plans for GPUs of other
-// machines.
+// Throws if this build has no code for the GPU. The planner does not: it also plans for GPUs of
+// other machines.
 const Device& gpu(int index) {
   const Device& device = launch::device(index);
   if (code_on(device.compute_capability).capability == 0)

@@ -21,8 +21,8 @@ constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool bloc
          std::uint32_t(weight_bits / 4) << 29;
 }
 
-// The signature of every config, or kNotBuilt if TCGEMM_KERNELS leaves it out. Comparing names takes
-// microseconds, so the compiler does it.
+// The signature of every config, or kNotBuilt if TCGEMM_KERNELS leaves it out. Comparing names
+// takes microseconds, so the compiler does it.
 constexpr std::uint32_t kNotBuilt = ~0u;
 constexpr auto kSignatures = [] {
   std::array<std::uint32_t, kCatalog.size()> signatures{};
