@@ -20,6 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
+# Passes of products and of training, which convert to fp8 by instructions of 8.9.
+CONVERTS_FP8 = tuple(
+    f"csrc/kernels/passes/{name}.cu" for name in ("activation_backward", "add_slices", "quantize")
+)
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 # Bytes a kernel. Most are stored in the set-up of a tile and loaded in its epilogue.
 SPILL_LIMITS = {"stored": 128, "loaded": 256}
@@ -262,8 +266,8 @@ def file_arches(source: str, arches: tuple[str, ...]) -> tuple[str, ...]:
         return ("9.0a",)
     if source == "csrc/kernels/sm80/instances/fp8.cu":
         return tuple(arch for arch in arches if capability(arch) >= 89) or ("8.9",)
-    if source.startswith(("csrc/kernels/sm80/", "csrc/ladder/")) and "8.0" in arches:
-        # fp8 is all that 8.9 brings to mma.sync, and its GPUs run 8.0's code.
+    if not source.startswith(CONVERTS_FP8) and "8.0" in arches:
+        # fp8 is all that 8.9 brings, and its GPUs run 8.0's code.
         return tuple(arch for arch in arches if arch != "8.9")
     return arches
 

@@ -29,7 +29,7 @@ struct UnrolledTraits {
   bool fused;              // EpiloguePath::fused, not EpiloguePath::plain
   int early_addends;       // units whose addends are loaded during the mainloop
   bool unrolled_terms;     // the variants of fused are unrolled
-  bool activated_addends;  // there is a variant for each activation with the residual
+  bool activated_addends;  // there is a variant of gelu with the residual
   bool column_scales;      // the operands have 8 bits, so scales are common
   bool one_type;           // the variants of fused have results and addends of `type` alone
   DType type;
@@ -40,7 +40,7 @@ struct UnrolledTraits {
 //
 //   EpiloguePath::plain    scales of 8-bit operands, a bias and relu
 //   EpiloguePath::fused    the same with gelu, gelu_tanh or silu; with an addend, which is c or the
-//                          residual; with such an activation and the residual, if the kernel has
+//                          residual; with gelu and the residual, if the kernel has
 //                          `activated_addends`; or the general variant, which has all of these,
 //                          scales, and every type of results and addends
 //
@@ -256,7 +256,9 @@ class UnrolledEpilogue {
                                                   const Addends& addends) {
     const auto store = [&]<Activation kActivation>() {
       constexpr Terms kTerms = {kActivation, kAddend};
-      if constexpr (kAddend && kActivation != Activation::none && !kTraits.activated_addends)
+      constexpr bool kHasVariant = !kAddend || kActivation == Activation::none ||
+                                   (kActivation == Activation::gelu && kTraits.activated_addends);
+      if constexpr (!kHasVariant)
         return false;
       else if constexpr (kTraits.unrolled_terms)
         store_units<kTerms>(Index<0>(), fragment, addends);

@@ -315,7 +315,7 @@ def test_gencode():
 
 
 @pytest.mark.parametrize(
-    ("text", "sm80", "fp8", "prepare"),
+    ("text", "sm80", "fp8", "converts"),
     [
         (
             toolchain.DEFAULT_ARCHES,
@@ -328,7 +328,7 @@ def test_gencode():
         ("8.6 8.9", ("8.6", "8.9"), ("8.9",), ("8.6", "8.9")),
     ],
 )
-def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepare):
+def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, converts):
     arches = tuple(toolchain.parse_arches(text))
 
     def of(source: str) -> tuple[str, ...]:
@@ -336,7 +336,8 @@ def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, prepa
 
     assert of("sm80/instances/f16.cu") == of("sm80/instances/int8.cu") == sm80
     assert of("sm80/instances/fp8.cu") == fp8
-    assert of("prepare/prepare.cu") == prepare
+    assert of("passes/quantize.cu") == of("passes/add_slices.cu") == converts
+    assert of("passes/repack.cu") == of("sparse/prune.cu") == sm80
     assert of("sm90/instances/fp8.cu") == of("sm90/instances/fp64.cu") == ("9.0a",)
 
 
