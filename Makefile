@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh machine: each makes .venv with torch and a CUDA
-# compiler from pip, builds the library and runs. `make help` lists the targets.
+# compiler from PyPI, builds the library and runs. `make help` lists the targets.
 #
 #   make test TORCH=2.15.0      another torch in .venv
 #   make test PYTHON=python3    that interpreter's packages and the library that is there;
@@ -11,10 +11,12 @@ PYTEST_FLAGS ?=
 
 ifeq ($(PYTHON),)
 python := .venv/bin/python
-ready := .venv/tcgemm-$(TORCH)
+demo_ready := .venv/demo-$(TORCH)
+ready := .venv/all-$(TORCH)
 library := build
 else
 python := $(PYTHON)
+demo_ready :=
 ready :=
 library := existing
 endif
@@ -56,7 +58,7 @@ build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols,
 
 # The library that is there is good for every Python and torch. The default of a new one is what this
 # machine can run.
-existing: $(ready)
+existing: $(demo_ready)
 	@test -f tcgemm/libtcgemm.so || $(python) setup.py -q build_ext --inplace
 
 info: existing ## versions, GPUs, and the code that they run
@@ -74,7 +76,7 @@ format: $(ready) ## ruff and clang-format, which change the files
 	$(python) -m ruff format
 	$(clang_format) -i $(CXX_FILES)
 
-typecheck: existing ## pyright: the public types are complete, and a strict program can use them
+typecheck: $(ready) existing ## pyright: the public types are complete, and a strict program can use them
 	$(python) -m pytest -q tests/repo/test_types.py
 
 test-gpu: $(library) ## the GPU tests, in at most 8 processes; a missing GPU fails
@@ -112,7 +114,7 @@ bench: $(library) ## measure beside torch; SET=llm, or BENCH_FLAGS=--dry-run wit
 	$(python) -m benchmarks run --set $(SET) $(BENCH_FLAGS)
 
 # Nothing is downloaded. API pages import the package.
-docs: existing ## the site of docs/, into build/site
+docs: $(ready) existing ## the site of docs/, into build/site
 	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
 # auditwheel checks what the library needs and names the tag for it.
@@ -146,15 +148,19 @@ tools:
 	  exit 1; \
 	fi
 
-# What pyproject.toml asks for, to build and to test, with the torch that was named.
-.venv/tcgemm-$(TORCH): pyproject.toml | tools
+# What pyproject.toml asks for, with the torch that was named: to build, and for the demo or for all
+# targets. uv takes a third of pip's time, but does not read pip.conf: where it finds no index, pip
+# installs.
+.venv/demo-$(TORCH) .venv/all-$(TORCH): pyproject.toml | tools
 	test -x .venv/bin/python || python3 -m venv .venv
 	.venv/bin/python -c 'import tomllib; \
 	  project = tomllib.load(open("pyproject.toml", "rb")); \
-	  print(*project["build-system"]["requires"], sep="\n"); \
-	  [print(*names, sep="\n") for names in project["project"]["optional-dependencies"].values()]' \
+	  extras = project["project"]["optional-dependencies"]; \
+	  print("torch==$(TORCH)", *project["build-system"]["requires"], sep="\n"); \
+	  [print(*extras[name], sep="\n") for name in extras if "$(@F)".split("-")[0] in (name, "all")]' \
 	  > .venv/requirements.txt
-	.venv/bin/python -m pip install --quiet --upgrade pip
-	.venv/bin/python -m pip install torch==$(TORCH) -r .venv/requirements.txt
-	rm -f .venv/tcgemm-*
+	.venv/bin/python -m pip install --quiet uv
+	.venv/bin/uv pip install --python .venv/bin/python -r .venv/requirements.txt || \
+	  .venv/bin/python -m pip install -r .venv/requirements.txt
+	rm -f .venv/demo-* .venv/all-*
 	touch $@

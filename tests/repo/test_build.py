@@ -257,7 +257,8 @@ def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path, venv):
     (tmp_path / "tcgemm").mkdir()
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "TORCH_CUDA"))}
     # -o: the packages of .venv are there.
-    options = ["-o", ".venv/tcgemm-1", "TORCH=1", "PYTHON="] if venv else [f"PYTHON={stub}"]
+    there = ["-o", ".venv/demo-1", "-o", ".venv/all-1"]
+    options = [*there, "TORCH=1", "PYTHON="] if venv else [f"PYTHON={stub}"]
 
     def calls(*targets, **variables):
         (tmp_path / "calls").unlink(missing_ok=True)
