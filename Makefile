@@ -148,19 +148,27 @@ tools:
 	  exit 1; \
 	fi
 
-# What pyproject.toml asks for, with the torch that was named: to build, and for the demo or for all
-# targets. uv takes a third of pip's time, but does not read pip.conf: where it finds no index, pip
+# Installs what pyproject.toml asks for: to build, and the extras that $(1) names, a Python expression
+# of `extras`. uv takes a third of pip's time, but does not read pip.conf: where it finds no index, pip
 # installs.
-.venv/demo-$(TORCH) .venv/all-$(TORCH): pyproject.toml | tools
-	test -x .venv/bin/python || python3 -m venv .venv
+define install
 	.venv/bin/python -c 'import tomllib; \
 	  project = tomllib.load(open("pyproject.toml", "rb")); \
 	  extras = project["project"]["optional-dependencies"]; \
 	  print("torch==$(TORCH)", *project["build-system"]["requires"], sep="\n"); \
-	  [print(*extras[name], sep="\n") for name in extras if "$(@F)".split("-")[0] in (name, "all")]' \
-	  > .venv/requirements.txt
+	  [print(*extras[name], sep="\n") for name in $(1)]' > .venv/requirements.txt
 	.venv/bin/python -m pip install --quiet uv
 	.venv/bin/uv pip install --python .venv/bin/python -r .venv/requirements.txt || \
 	  .venv/bin/python -m pip install -r .venv/requirements.txt
+endef
+
+# The packages of the demo come first, so that no two targets write to .venv at the same time.
+.venv/demo-$(TORCH): pyproject.toml | tools
+	test -x .venv/bin/python || python3 -m venv .venv
 	rm -f .venv/demo-* .venv/all-*
+	$(call install,["demo"])
+	touch $@
+
+.venv/all-$(TORCH): .venv/demo-$(TORCH)
+	$(call install,extras)
 	touch $@
