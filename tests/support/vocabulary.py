@@ -10,11 +10,14 @@ import functools
 import io
 import itertools
 import re
+import sys
 import tokenize
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-CPP = (".h", ".cuh", ".cpp", ".cu")
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from support.source_tree import CPP, ROOT, tree
 
 # Forms of a word, or two words with a line between them: what to write.
 WORDS = {
@@ -102,14 +105,14 @@ def warnings(path: str, text: str) -> list[str]:
 
 
 def main() -> None:
-    folders = ("csrc", "tcgemm", "tests", "benchmarks", "docs")
-    files = [file for folder in folders for file in (ROOT / folder).rglob("*")]
-    files += [*ROOT.glob("setup*.py"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    for file in sorted(files):
-        path = str(file.relative_to(ROOT))
+    suffixes = (*CPP, ".py", ".md")
+    pages = [path for path in (ROOT / "docs").rglob("*") if path.suffix in suffixes]
+    pages += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    files = tree(*suffixes) | {str(path.relative_to(ROOT)): path.read_text() for path in pages}
+    for path, text in sorted(files.items()):
         written = path.startswith("benchmarks/results")  # by a program
-        if file.suffix in (*CPP, ".py", ".md") and not written and file != Path(__file__).resolve():
-            for warning in warnings(path, file.read_text()):
+        if not written and path != "tests/support/vocabulary.py":
+            for warning in warnings(path, text):
                 print(warning)
 
 
