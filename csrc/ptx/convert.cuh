@@ -41,12 +41,44 @@ __device__ inline std::uint32_t pack_relu(float low, float high) {
   return pair;
 }
 
+// The same for f16 or bf16, without a branch.
+__device__ inline std::uint32_t pack(bool is_f16, float low, float high) {
+  std::uint32_t pair;
+  asm("{\n"
+      ".reg .pred f16;\n"
+      "setp.ne.u32 f16, %3, 0;\n"
+      "cvt.rn.bf16x2.f32 %0, %1, %2;\n"
+      "@f16 cvt.rn.f16x2.f32 %0, %1, %2;\n"
+      "}"
+      : "=&r"(pair)
+      : "f"(high), "f"(low), "r"(std::uint32_t(is_f16)));
+  return pair;
+}
+
 __device__ inline float2 unpack_f16(std::uint32_t pair) {
   return __half22float2(reinterpret_cast<const __half2&>(pair));
 }
 
 __device__ inline float2 unpack_bf16(std::uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+// The same for f16 or bf16, without a branch.
+__device__ inline float2 unpack(bool is_f16, std::uint32_t pair) {
+  float2 values;
+  asm("{\n"
+      ".reg .pred f16;\n"
+      ".reg .b16 low, high;\n"
+      "setp.ne.u32 f16, %3, 0;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "shl.b32 %0, %2, 16;\n"
+      "and.b32 %1, %2, 0xffff0000;\n"
+      "@f16 cvt.f32.f16 %0, low;\n"
+      "@f16 cvt.f32.f16 %1, high;\n"
+      "}"
+      : "=&f"(values.x), "=&f"(values.y)
+      : "r"(pair), "r"(std::uint32_t(is_f16)));
+  return values;
 }
 
 // Emulates cvt.rn.satfinite for code older than sm_89. Below the smallest normal number an addition

@@ -55,7 +55,30 @@ __device__ inline void store_direct(const Epilogue& epilogue, const Window& wind
   }
 }
 
-// Writes a unit of 16-bit results to smem_d, from chunk `chunk` on; a chunk has 8 columns.
+// Writes a unit of 16-bit results to smem_d, from chunk `chunk` on; a chunk has 8 columns. words:
+// the pairs of a lane.
+template <bool kHopper, RowOrder kRowOrder, int kWords>
+__device__ inline void write_words(char* smem_d, int chunk, const std::uint32_t (&words)[kWords]) {
+  const int lane = threadIdx.x % 32;
+  if constexpr (kHopper) {
+    // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then those of the next 8
+    // columns.
+    const std::uint32_t address = ptx::shared_address(smem_d);
+#pragma unroll
+    for (int i = 0; i < kWords / 4; ++i)
+      ptx::stmatrix_x4(
+          address + swizzle128(row_of<kRowOrder>(lane % 16), chunk + 2 * i + lane / 16),
+          words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
+      *reinterpret_cast<std::uint32_t*>(smem_d + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
+          words[i];
+    }
+  }
+}
+
 template <DType kOut, bool kHopper, RowOrder kRowOrder, int kCount>
 __device__ inline void pack_16bit(char* smem_d, int chunk, const float (&v)[kCount],
                                   bool relu = false) {
@@ -67,24 +90,16 @@ __device__ inline void pack_16bit(char* smem_d, int chunk, const float (&v)[kCou
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) words[i] = ptx::pack<kOut>(v[2 * i], v[2 * i + 1]);
   }
-  const int lane = threadIdx.x % 32;
-  if constexpr (kHopper) {
-    // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then those of the next 8
-    // columns.
-    const std::uint32_t address = ptx::shared_address(smem_d);
+  write_words<kHopper, kRowOrder>(smem_d, chunk, words);
+}
+
+// The same without a branch for the type.
+template <bool kHopper, RowOrder kRowOrder, int kCount>
+__device__ inline void pack_16bit(bool is_f16, char* smem_d, int chunk, const float (&v)[kCount]) {
+  std::uint32_t words[kCount / 2];
 #pragma unroll
-    for (int i = 0; i < kCount / 8; ++i)
-      ptx::stmatrix_x4(
-          address + swizzle128(row_of<kRowOrder>(lane % 16), chunk + 2 * i + lane / 16),
-          words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const int row = row_of<kRowOrder>(lane / 4 + i % 2 * 8);
-      *reinterpret_cast<std::uint32_t*>(smem_d + swizzle128(row, chunk + i / 2) + lane % 4 * 4) =
-          words[i];
-    }
-  }
+  for (int i = 0; i < kCount / 2; ++i) words[i] = ptx::pack(is_f16, v[2 * i], v[2 * i + 1]);
+  write_words<kHopper, kRowOrder>(smem_d, chunk, words);
 }
 
 // The same for 8-bit results, where a chunk of 8 columns has 8 bytes.

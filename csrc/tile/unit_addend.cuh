@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
+#include "ptx/convert.cuh"
 #include "tile/store_z.cuh"
 
 namespace tcgemm::tile {
@@ -29,6 +31,23 @@ struct UnitAddend {
   __device__ __forceinline__ void exchange() {
 #pragma unroll
     for (auto& vector : words) transpose_among_four(vector);
+  }
+
+  // v += factor * addend, after exchange(). type: f16 or bf16, by a branch or by a predicate.
+  template <bool kBranch, int kCount>
+  __device__ __forceinline__ void add_to(float (&v)[kCount], float factor, DType type) const {
+    const bool is_f16 = type == DType::f16;
+#pragma unroll
+    for (int i = 0; i < kCount; i += 2) {
+      const std::uint32_t word = pair(i / 2 % 2, i / 4);
+      float2 values;
+      if constexpr (kBranch)
+        values = is_f16 ? ptx::unpack_f16(word) : ptx::unpack_bf16(word);
+      else
+        values = ptx::unpack(is_f16, word);
+      v[i] += factor * values.x;
+      v[i + 1] += factor * values.y;
+    }
   }
 
   // The pair of columns of this lane in piece `j` of a row, after exchange().

@@ -29,10 +29,8 @@ struct UnrolledTraits {
   bool fused;              // EpiloguePath::fused, not EpiloguePath::plain
   int early_addends;       // units whose addends are loaded during the mainloop
   bool unrolled_terms;     // the variants of fused are unrolled
-  bool activated_addends;  // there is a variant of gelu with the residual
+  bool activated_addends;  // there is a variant for each activation with an addend
   bool column_scales;      // the operands have 8 bits, so scales are common
-  bool one_type;           // the variants of fused have results and addends of `type` alone
-  DType type;
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be
@@ -40,14 +38,15 @@ struct UnrolledTraits {
 //
 //   EpiloguePath::plain    scales of 8-bit operands, a bias and relu
 //   EpiloguePath::fused    the same with gelu, gelu_tanh or silu; with an addend, which is c or the
-//                          residual; with gelu and the residual, if the kernel has
-//                          `activated_addends`; or the general variant, which has all of these,
-//                          scales, and every type of results and addends
+//                          residual; with both, if the kernel has `activated_addends`; or the
+//                          general variant, which has all of these, scales and f32 results
 //
 // The general variant is a loop over the units. The others are unrolled, those of fused only if the
 // kernel has `unrolled_terms`: a loop copies accumulators and computes addresses, which is a third
-// of its instructions. The addends of the first units are loaded during the mainloop, the others
-// one unit ahead of their use. All is inlined: a call would put the accumulators into memory.
+// of its instructions. In unrolled variants f16 or bf16 is a predicate of instructions: a branch in
+// each unit takes longer to compile. The addends of the first units are loaded during the mainloop,
+// the others one unit ahead of their use. All is inlined: a call would put the accumulators into
+// memory.
 template <UnrolledTraits kTraits, class Register>
 class UnrolledEpilogue {
  public:
@@ -99,14 +98,24 @@ class UnrolledEpilogue {
     }
   }
 
+  // The same for EpiloguePath::plain and the last columns of a result that is stored by columns,
+  // where a tile has more columns.
+  __device__ __forceinline__ void store_last_columns(const Register* fragment,
+                                                     const Addends& addends) {
+    if (epilogue_.scaled) rows_ = load_row_scales(epilogue_, window_of(0));
+    store_in_loop<kLastColumns>(fragment, addends);
+  }
+
  private:
   // The terms of a variant of EpiloguePath::fused, beside a bias and the scales of 8-bit operands.
   struct Terms {
-    Activation activation;
-    bool addend;
+    Activation activation = Activation::none;
+    bool addend = false;
     bool general = false;  // scales, and the activation of the call
+    bool last_columns = false;
   };
-  static constexpr Terms kGeneral = {Activation::none, true, true};
+  static constexpr Terms kGeneral = {.addend = true, .general = true};
+  static constexpr Terms kLastColumns = {.last_columns = true};
 
   // The terms of a variant of EpiloguePath::plain: alpha and scales of rows; these and scales of
   // columns from shared memory; these from any memory, a bias and relu.
@@ -231,20 +240,11 @@ class UnrolledEpilogue {
     if constexpr (!kLast) store_unrolled<kOut, kTerms>(Index<kIndex + 1>(), fragment, next);
   }
 
-  // Is it a type of the results and the addends of the variants of EpiloguePath::fused?
-  __device__ __forceinline__ static constexpr bool has_type(DType type) {
-    return kTraits.one_type ? type == kTraits.type : unpacked_bits(type) == 16;
-  }
-
   // Stores the fragment with the variant of the call's terms. Returns false if there is none.
   __device__ __forceinline__ bool store_variant(const Register* fragment, const Addends& addends) {
-    const TensorRef& addend = epilogue_.sources[addend_index()];
-    const bool has_addend = addend.data != nullptr;
-    const bool activates_c =
-        kTraits.unrolled_terms && addend_index() == kC && epilogue_.activation != Activation::none;
-    if (!has_type(epilogue_.out_dtype) || (epilogue_.scaled && !kTraits.column_scales) ||
-        (has_addend &&
-         (epilogue_.z != nullptr || activates_c || (kTraits.one_type && !has_type(addend.dtype)))))
+    const bool has_addend = epilogue_.sources[addend_index()].data != nullptr;
+    if (unpacked_bits(epilogue_.out_dtype) != 16 || (epilogue_.scaled && !kTraits.column_scales) ||
+        (has_addend && epilogue_.z != nullptr))
       return false;
     if (!has_addend) return store_activated<false>(fragment, addends);
     if constexpr (kTraits.unrolled_terms) return store_activated<true>(fragment, addends);
@@ -256,9 +256,7 @@ class UnrolledEpilogue {
                                                   const Addends& addends) {
     const auto store = [&]<Activation kActivation>() {
       constexpr Terms kTerms = {kActivation, kAddend};
-      constexpr bool kHasVariant = !kAddend || kActivation == Activation::none ||
-                                   (kActivation == Activation::gelu && kTraits.activated_addends);
-      if constexpr (!kHasVariant)
+      if constexpr (kAddend && kActivation != Activation::none && !kTraits.activated_addends)
         return false;
       else if constexpr (kTraits.unrolled_terms)
         store_units<kTerms>(Index<0>(), fragment, addends);
@@ -343,11 +341,10 @@ class UnrolledEpilogue {
     if constexpr (kTerms.addend) addend.exchange();
     if (kTerms.general || kTraits.column_scales)
       if (epilogue_.scaled) multiply_scales(unit, v);
-    constexpr bool kMayHaveC =
-        kTerms.general || kTerms.activation == Activation::none || !kTraits.unrolled_terms;
-    const bool has_c = kMayHaveC && addend_index() == kC;
+    constexpr bool kInLoop = kTerms.general || kTerms.last_columns || !kTraits.unrolled_terms;
+    const bool has_c = addend_index() == kC;
     if (kTerms.addend && has_c)
-      add_matrix<kTerms>(epilogue_.sources[kC], epilogue_.beta, addend, v);
+      addend.template add_to<kInLoop>(v, epilogue_.beta, epilogue_.sources[kC].dtype);
     if (epilogue_.sources[kBias].data != nullptr) add_bias(unit, v);
     if constexpr ((kTerms.general || !kTerms.addend) && kRowOrder == RowOrder::native &&
                   !kTraits.column_scales)
@@ -356,13 +353,20 @@ class UnrolledEpilogue {
       activate_as(epilogue_.activation, v);
     else if constexpr (kTerms.activation != Activation::none)
       activate_each<kTerms.activation, true>(v);
-    if (kTerms.addend && !has_c && epilogue_.sources[kResidual].data != nullptr)
-      add_matrix<kTerms>(epilogue_.sources[kResidual], 1.0f, addend, v);
-    if constexpr (kTraits.one_type && !kTerms.general)
-      write<kTraits.type>(unit, v);
+    else if (kTerms.last_columns && epilogue_.activation == Activation::relu)
+      activate_each<Activation::relu, true>(v);
+    const TensorRef& residual = epilogue_.sources[kResidual];
+    if (kTerms.addend && !has_c && residual.data != nullptr)
+      addend.template add_to<kInLoop>(v, 1.0f, residual.dtype);
+    if constexpr (!kInLoop)
+      write_16bit<kCount>(unit, [&](char* smem_d, int chunk) {
+        pack_16bit<true, kRowOrder>(epilogue_.out_dtype == DType::f16, smem_d, chunk, v);
+      });
     else
       with_out_dtype([&]<DType kOut>() {
-        if constexpr (kOut != DType::s32 && (kTerms.general || bits(kOut) == 16))
+        if constexpr (kTerms.last_columns && bits(kOut) == 16)
+          store_columns_as<kOut>(epilogue_, window_of(unit), v);
+        else if constexpr (kOut != DType::s32 && (kTerms.general || bits(kOut) == 16))
           write<kOut>(unit, v);
       });
   }
@@ -409,20 +413,6 @@ class UnrolledEpilogue {
     add_column_vector(bias, 1.0f, offset, window, v);
   }
 
-  // v += factor * addend, where the addend is c or the residual.
-  template <Terms kTerms, int kCount>
-  __device__ __forceinline__ static void add_matrix(const TensorRef& source, float factor,
-                                                    const UnitAddend& addend, float (&v)[kCount]) {
-    const DType type = kTraits.one_type && !kTerms.general ? kTraits.type : source.dtype;
-#pragma unroll
-    for (int i = 0; i < kCount; i += 2) {
-      const std::uint32_t word = addend.pair(i / 2 % 2, i / 4);
-      const float2 pair = type == DType::f16 ? ptx::unpack_f16(word) : ptx::unpack_bf16(word);
-      v[i] += factor * pair.x;
-      v[i + 1] += factor * pair.y;
-    }
-  }
-
   // Writes a unit to the result, or to a staging buffer that TMA stores when it is full. `relu`
   // belongs to the rounding to 16 bits, where it costs no instruction.
   template <DType kOut, class Unit, class T, int kCount>
@@ -434,19 +424,21 @@ class UnrolledEpilogue {
       }
     }
     if constexpr (bits(kOut) == 16)
-      write_16bit<kOut>(unit, v, relu);
+      write_16bit<kCount>(unit, [&](char* smem_d, int chunk) {
+        pack_16bit<kOut, true, kRowOrder>(smem_d, chunk, v, relu);
+      });
     else
       write_32bit(unit, v);
   }
 
-  template <DType kOut, class Unit, int kCount>
-  __device__ __forceinline__ void write_16bit(Unit unit, const float (&v)[kCount],
-                                              bool relu) const {
+  // pack(smem_d, chunk) writes the kCount values of a lane to a staging buffer.
+  template <int kCount, class Unit, class Pack>
+  __device__ __forceinline__ void write_16bit(Unit unit, const Pack& pack) const {
     constexpr int kBox = 64, kNarrow = kTraits.columns % kBox;
     const int column = unit * kUnit % kBox, box = unit * kUnit / kBox;
     if (column == 0) wait_for_buffer<kBox>(box);
     char* smem_d = buffer(box);
-    pack_16bit<kOut, true, kRowOrder>(smem_d, column / 8, v, relu);
+    pack(smem_d, column / 8);
     if (column + 2 * kCount == kBox) {
       tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
     } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {

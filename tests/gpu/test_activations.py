@@ -4,6 +4,7 @@ One column of a holds the arguments and one row of b powers of two, so each sum 
 error is that of the activation and of the last rounding alone.
 """
 
+import itertools
 import math
 
 import pytest
@@ -69,6 +70,37 @@ def test_row_over_the_range_of_an_activation(row):
         ),
         check,
     )
+
+
+@rows(lambda row: row.types.a in cases.HALVES and not row.bias_only)
+def test_row_with_one_addend_of_each_type(row):
+    """c or the residual of 16 bits, with infinite and NaN elements, and each activation."""
+
+    def check(name, addend, dtype, out_dtype):
+        m, n, k = 2 * row.tile[0], row.tile[1] + 8, row.tile[2]
+        a, b = operands(*asked(row, "padded"), m, n, k)
+        a.zero_(), b.zero_()
+        a[:, 0] = torch.linspace(-8, 8, m, device="cuda").to(a.dtype)
+        b[0] = 1
+        added = torch.randint(-16, 17, (m, n), device="cuda").to(dtype)
+        added[3, 1:4] = torch.tensor([math.inf, -math.inf, math.nan], dtype=dtype)
+        x = a[:, :1].double().expand(m, n)
+        if addend == "c":
+            x = x + 0.25 * added.double()
+        value = ACTIVATIONS[name](x) if name else x
+        if addend == "residual":
+            value = value + added.double()
+        bound = reference.NARROW_ACTIVATION * x.abs() + reference.HALF_SMALLEST[out_dtype]
+        bound += reference.UNIT_ROUNDOFF[out_dtype] * value.abs()
+        out = cases.Guarded("padded", (m, n), dtype=out_dtype, device="cuda")
+        launch(row, a, b, out=out.view, activation=name, beta=0.25, **{addend: added})
+        ratio = reference.largest_ratio(out.view, value, bound)
+        assert ratio <= 1, f"{name}, {addend}: an error of {ratio:.3g} times the bound"
+        assert out.untouched()
+
+    outs = [out for out in cases.HALVES if out in row.types.outs]
+    given = itertools.product((None, *SMOOTH), ("c", "residual"), cases.HALVES, outs)
+    each(given, check)
 
 
 @pytest.mark.parametrize("dtype", cases.HALVES)

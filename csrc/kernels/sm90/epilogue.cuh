@@ -46,14 +46,10 @@ struct FragmentEpilogue {
                                            kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
   // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
-  // of the time. The results of 16-bit operands mostly have their type, and one type compiles in
-  // two thirds of the time.
+  // of the time.
   static constexpr bool kUnrollsTerms = kConfig.layout == Layout::TN && kConfig.n >= 128 &&
                                         bits(kConfig.input) <= 16 && !kConfig.block_scaled &&
                                         kConfig.accumulator == DType::f32;
-  // e5m2 is the type of gradients, which have no activation.
-  static constexpr bool kMultipliesGradients =
-      kConfig.input == DType::e5m2 || kConfig.input_b == DType::e5m2;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
       .unit = kUnrolledUnit,
@@ -63,10 +59,8 @@ struct FragmentEpilogue {
       .fused = kPath == EpiloguePath::fused,
       .early_addends = kEarlyAddends,
       .unrolled_terms = kUnrollsTerms,
-      .activated_addends = kConfig.warpgroups < 3 && !kMultipliesGradients,
-      .column_scales = bits(kConfig.input) == 8,
-      .one_type = kUnrollsTerms && bits(kConfig.input) == 16,
-      .type = kConfig.input};
+      .activated_addends = kConfig.warpgroups < 3,
+      .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
     return params.tma_store == TmaStore::rows ? &params.out : nullptr;
@@ -148,12 +142,8 @@ struct FragmentEpilogue {
         return tile::stage_columns<kConfig.column_store_dtype(), kConfig.n>(warpgroup_smem_d,
                                                                             warpgroup, fragment);
     }
-    const auto store_rolled = [&] {
-      tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
-          epilogue, params.extent, map, smem_d, row, col, batch,
-          [&](int unit, Value(&v)[kUnit / 2]) {
-            tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
-          });
+    [[maybe_unused]] const auto unrolled = [&] {
+      return Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch);
     };
     if constexpr (kRowOrder == tile::RowOrder::interleaved) {
       const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
@@ -167,15 +157,17 @@ struct FragmentEpilogue {
         if ((kRolled || map == nullptr) && whole &&
             tile::store_accumulators<kOut>(epilogue, window, fragment))
           return;
-      // Pairs along columns are stored without a check of each column.
       if constexpr (!kRolled)
-        if (map == nullptr && !whole) return store_rolled();
+        if (map == nullptr && !whole) return unrolled().store_last_columns(fragment, addends);
     }
     if constexpr (kPath == EpiloguePath::rolled)
-      store_rolled();
+      tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
+          epilogue, params.extent, map, smem_d, row, col, batch,
+          [&](int unit, Value(&v)[kUnit / 2]) {
+            tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
+          });
     else
-      Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch)
-          .store(fragment, addends);
+      unrolled().store(fragment, addends);
   }
 
   // Called after the last tile: shared memory must outlive the last stores that read it.

@@ -45,9 +45,7 @@ struct Gemm {
       Frame::start(cluster);
       Frame::begin_consumer();
       if constexpr (kConfig.table_bytes() > 0) fill_table(params, shared, threadIdx.x / 32 - 4);
-      if constexpr (kConfig.has_packed_weight() && !kConfig.mma_sync) {
-        // Each layout has a consumer of its own. Where loops for several join, the compiler copies
-        // accumulators.
+      if constexpr (kHasConsumerForLayout) {
         const auto consume_layout =
             [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>()
                 __attribute__((always_inline)) {
@@ -62,6 +60,12 @@ struct Gemm {
   }
 
  private:
+  // Whether each layout of the packed weight has its own consumer, with an epilogue, and not only
+  // its own loop. Loops that join leave too few registers for 128x256, and for warpgroups that
+  // divide k.
+  static constexpr bool kHasConsumerForLayout = kConfig.has_packed_weight() && !kConfig.mma_sync &&
+                                                (kConfig.k_groups() > 1 || kConfig.n > 128);
+
   // Each consumer warp calls this before Frame::finish_start, after which all see the code pairs.
   // The table is part of the packed weight.
   __device__ static void fill_table(const TmaParams& params, const SharedStorage<kConfig>& shared,
@@ -187,7 +191,7 @@ struct Gemm {
     store_warp.end();
   }
 
-  // Reader: of a packed weight that WGMMA reads from registers.
+  // Reader: of the packed weight, if kHasConsumerForLayout.
   template <class Reader>
   __device__ __forceinline__ static void consume(const TmaParams& params,
                                                  const SharedStorage<kConfig>& shared,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "catalog.h"
@@ -41,7 +42,7 @@ struct PackedMainloop {
   static constexpr int kParts = kConfig.k_groups();
   static_assert(kConfig.stages % kParts == 0);
 
-  // Computes all k-blocks of a tile.
+  // Computes all k-blocks of a tile. Reader: void for a loop for each layout of the packed weight.
   template <class Reader, class Meanwhile>
   __device__ __forceinline__ static void multiply_packed(const TmaParams& params,
                                                          const SharedStorage<kConfig>& shared,
@@ -50,8 +51,21 @@ struct PackedMainloop {
                                                          Accumulators& accumulators,
                                                          const Meanwhile& meanwhile) {
     meanwhile();
-    multiply_blocks<Reader>(params, shared, state.parities, 0, k_blocks, warpgroup, cluster,
-                            accumulators[0]);
+    clear(accumulators[0]);  // once for all loops: in each one it costs registers
+    if (k_blocks == 0) return;
+    const auto multiply_layout = [&]<class Layout>() __attribute__((always_inline)) {
+      multiply_blocks<Layout>(params, shared, state.parities, 0, k_blocks, warpgroup, cluster,
+                              accumulators[0]);
+    };
+    if constexpr (std::is_void_v<Reader>)
+      tile::for_reader<kConfig.weight_bits>(
+          params.packed,
+          [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() __attribute__((always_inline)) {
+            multiply_layout.template
+            operator()<tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>>();
+          });
+    else
+      multiply_layout.template operator()<Reader>();
   }
 
   // Each warpgroup calls this once, before multiply_group.
@@ -68,6 +82,8 @@ struct PackedMainloop {
                                                         Accumulators& accumulators,
                                                         const Meanwhile& meanwhile) {
     meanwhile();
+    clear(accumulators[0]);
+    if (k_blocks <= k_group) return;
     multiply_blocks<Reader>(params, shared, state.parities, k_group, k_blocks, warpgroup, cluster,
                             accumulators[0]);
   }
@@ -96,23 +112,25 @@ struct PackedMainloop {
   }
 
  private:
+  __device__ __forceinline__ static void clear(Register (&sums)[kRegisters]) {
+#pragma unroll
+    for (Register& sum : sums) sum = 0;
+  }
+
   static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
   static constexpr int kFull = 14, kFree = 15;  // named barriers, after those of the epilogue
   // The stages of a group of warpgroups: group g has stages g, g + kParts, ..
   static constexpr int kOwnStages = kConfig.stages / kParts;
   static constexpr int kOwnBytes = kParts * kConfig.stage_bytes();  // from one to the next
 
-  // Multiplies blocks k_group, k_group + kParts, .., of which there may be none. The loop is
-  // unrolled over the stages, whose addresses are then constants: with stages at run time a block
-  // had a third more instructions.
+  // Multiplies blocks k_group, k_group + kParts, .. and adds to the sums. The loop is unrolled over
+  // the stages, whose addresses are then constants: with stages at run time a block had a third
+  // more instructions.
   template <class Reader>
   __device__ __forceinline__ static void multiply_blocks(
       const TmaParams& params, const SharedStorage<kConfig>& shared, std::uint32_t parities,
       int k_group, int k_blocks, int warpgroup, Cluster cluster, Register (&sums)[kRegisters]) {
-#pragma unroll
-    for (Register& sum : sums) sum = 0;
     int left = (k_blocks - k_group + kParts - 1) / kParts;
-    if (left <= 0) return;
     const int group = kParts == 1 ? 0 : ptx::uniform(k_group);
     const std::uint32_t stages = shared.stage(group);
     const Releaser<kConfig> release(shared, group, cluster);
