@@ -281,7 +281,7 @@ def ninja_text(config: Config) -> str:
         *("rule link", "  command = $before $in -o $out $after", "  description = $out"),
     ]
     files = library_sources(config)
-    for source in sorted(files + lab_sources(config), key=lambda name: "sm90" not in name):
+    for source in sorted(files + lab_sources(config), key=toolchain.compile_rank):
         rule = source.rsplit(".", 1)[1]
         command = nvcc_command if rule == "cu" else cxx_command
         lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
@@ -289,15 +289,13 @@ def ninja_text(config: Config) -> str:
     objects = " ".join(escape(object_file(config, source)) for source in files)
     before, after = link_command(config)
     lines.append(f"build {escape(config.product)}: link {objects} | {EXPORTS}")
-    lines.append(f"  before = {shell(before)}")
-    lines.append(f"  after = {shell(after)}")
+    lines += [f"  before = {shell(before)}", f"  after = {shell(after)}"]
     if builds_lab():
         objects = " ".join(escape(object_file(config, source)) for source in lab_sources(config))
         lines.append(f"build {escape(config.lab)}: link {objects} | {LAB_EXPORTS}")
         lines.append(f"  before = {shell(link_start(config))}")
         after = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined", *cudart(config)]
-        after.append("-lpthread")
-        lines.append(f"  after = {shell(after)}")
+        lines.append(f"  after = {shell([*after, '-lpthread'])}")
     return "\n".join(lines) + "\n"
 
 

@@ -27,15 +27,17 @@ CONVERTS_FP8 = tuple(
 PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 # Bytes a kernel. Most are stored in the set-up of a tile and loaded in its epilogue.
 SPILL_LIMITS = {"stored": 128, "loaded": 256}
-# The same for kernels whose names have these parts. The first has five consumers, one for each
-# layout of a packed weight, and a launch runs one of them. The second has sums of its own beside
+# The same for kernels whose names have these parts. The first may have a consumer for each of five
+# layouts of a packed weight, and a launch runs one of them. The second has sums of its own beside
 # those of wgmma.
 MORE_SPILLS = {
-    "4sm904GemmENS3_14PackedMainloop": {"stored": 1024, "loaded": 1536},
+    "4sm904GemmENS3_14PackedMainloop": {"stored": 1024, "loaded": 1024},
     "4sm904GemmENS3_16PromotedMainloop": {"stored": 320, "loaded": 384},
 }
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
+# The files that take longest to compile: docs/dev/kernels/compile-time.md.
+SLOWEST = ("_fused_wide.cu", "_promoted.cu", "_mixed.cu", "/int8.cu", "/tf32.cu")
 
 
 @dataclass(frozen=True)
@@ -317,6 +319,11 @@ def check_ptxas(log: str) -> tuple[list[str], list[str]]:
             fatal = int(found.group(1)) in FATAL_CODES
             (failures if fatal else notes).append(f"ptxas C{found.group(1)}: {text}")
     return list(dict.fromkeys(failures)), list(dict.fromkeys(notes))
+
+
+def compile_rank(source: str) -> tuple[bool, bool]:
+    """The order in which files are compiled. If a long one starts late, most cores wait for it."""
+    return not source.endswith(SLOWEST), "sm90" not in source
 
 
 def compile_and_check(target: Path, command: list[str]) -> int:
