@@ -17,7 +17,8 @@ def examples() -> dict[str, doctest.DocTest]:
     """Every docstring of the package that has an example; a function can have several names."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     names = [found.name for found in pkgutil.walk_packages(tcgemm.__path__, "tcgemm.")]
-    values = [tcgemm, *map(importlib.import_module, set(names) - LIBRARIES)]
+    importlib.import_module("torch.distributed.tensor")  # imports the sharding rules in their order
+    values = [tcgemm, *map(importlib.import_module, sorted(set(names) - LIBRARIES))]
     values += [getattr(tcgemm, name) for name in set(tcgemm.__all__) - {"__version__"}]
     found = [test for each in values for test in finder.find(each)]
     return {test.docstring: test for test in found if test.examples}
