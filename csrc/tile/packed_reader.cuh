@@ -118,24 +118,24 @@ class PackedReader {
   OfRows factors_[kGroups], addends_[kHasZeros ? kGroups : 1];
 };
 
-// Calls visit.operator()<format, groups, has zeros>() for the layout at run time. int4 has two
-// visits: for the usual layout, which has one group in a block and no zeros, and for all others.
-template <int kBits, class Visit>
+// Calls visit.operator()<PackedReader<..>>() for the layout at run time. int4 has two visits: for
+// the usual layout, which has one group in a block and no zeros, and for all others.
+template <DType kType, int kBits, class Visit>
 __device__ __forceinline__ void for_reader(const PackedParams& packed, const Visit& visit) {
   using enum WeightFormat;
   constexpr WeightFormat kFirst = kBits == 8 ? int8 : int4, kSecond = kBits == 8 ? e4m3 : table4;
   const int groups = packed.groups_in_block;
   if (packed.format == kFirst) {
     if (__builtin_expect((groups == 1) & (packed.zeros == WeightZeros::none), true))
-      visit.template operator()<kFirst, 1, false>();
+      visit.template operator()<PackedReader<kType, kFirst, 1, false>>();
     else
-      visit.template operator()<kFirst, 2, kFirst == int4>();
+      visit.template operator()<PackedReader<kType, kFirst, 2, kFirst == int4>>();
   } else if (groups == 1) {
-    visit.template operator()<kSecond, 1, false>();
+    visit.template operator()<PackedReader<kType, kSecond, 1, false>>();
   } else if (kSecond != table4 || groups == 2) {
-    visit.template operator()<kSecond, 2, false>();
+    visit.template operator()<PackedReader<kType, kSecond, 2, false>>();
   } else if constexpr (kSecond == table4) {
-    visit.template operator()<kSecond, 4, false>();
+    visit.template operator()<PackedReader<kType, kSecond, 4, false>>();
   }
 }
 

@@ -46,13 +46,10 @@ struct Gemm {
       Frame::begin_consumer();
       if constexpr (kConfig.table_bytes() > 0) fill_table(params, shared, threadIdx.x / 32 - 4);
       if constexpr (kHasConsumerForLayout) {
-        const auto consume_layout =
-            [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>()
-                __attribute__((always_inline)) {
-                  using Reader = tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>;
-                  consume<Reader>(params, shared, cluster, warpgroup - 1);
-                };
-        tile::for_reader<kConfig.weight_bits>(params.packed, consume_layout);
+        const auto consume_layout = [&]<class Reader>() __attribute__((always_inline)) {
+          consume<Reader>(params, shared, cluster, warpgroup - 1);
+        };
+        tile::for_reader<kConfig.input, kConfig.weight_bits>(params.packed, consume_layout);
       } else {
         consume<void>(params, shared, cluster, warpgroup - 1);
       }

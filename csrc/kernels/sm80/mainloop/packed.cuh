@@ -134,14 +134,11 @@ struct PackedMainloop {
                                                 const tile::PackedBlock& block,
                                                 Fragments& fragments) {
     const int unit = threadIdx.x / 32 * kFragments;
-    tile::for_reader<kConfig.weight_bits>(
-        packed, [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() {
+    tile::for_reader<kConfig.input, kConfig.weight_bits>(packed, [&]<class Reader>() {
 #pragma unroll
-          for (int i = 0; i < kFragments; ++i)
-            tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>(packed, unit + i,
-                                                                           block.code_pairs)
-                .load(block, fragments[i]);
-        });
+      for (int i = 0; i < kFragments; ++i)
+        Reader(packed, unit + i, block.code_pairs).load(block, fragments[i]);
+    });
   }
 
   // A row of b, a column of the tile, has 128 bytes.

@@ -58,12 +58,7 @@ struct PackedMainloop {
                               accumulators[0]);
     };
     if constexpr (std::is_void_v<Reader>)
-      tile::for_reader<kConfig.weight_bits>(
-          params.packed,
-          [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() __attribute__((always_inline)) {
-            multiply_layout.template
-            operator()<tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>>();
-          });
+      tile::for_reader<kConfig.input, kConfig.weight_bits>(params.packed, multiply_layout);
     else
       multiply_layout.template operator()<Reader>();
   }

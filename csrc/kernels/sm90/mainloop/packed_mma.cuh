@@ -44,24 +44,22 @@ struct PackedMmaMainloop {
 #pragma unroll
       for (float& sum : sums) sum = 0;
     const int unit = warpgroup * 4 * kBlocks + threadIdx.x / 32 % 4;
-    tile::for_reader<kConfig.weight_bits>(
-        params.packed, [&]<WeightFormat kFormat, int kGroups, bool kHasZeros>() {
-          using Reader = tile::PackedReader<kConfig.input, kFormat, kGroups, kHasZeros>;
+    tile::for_reader<kConfig.input, kConfig.weight_bits>(params.packed, [&]<class Reader>() {
 #pragma unroll 1
-          for (int block = 0; block < k_blocks; ++block) {
-            shared.barriers.consumer_wait(state);
-            const std::uint32_t stage = shared.stage(state.stage);
-            Fragments a;
+      for (int block = 0; block < k_blocks; ++block) {
+        shared.barriers.consumer_wait(state);
+        const std::uint32_t stage = shared.stage(state.stage);
+        Fragments a;
 #pragma unroll
-            for (int i = 0; i < kBlocks; ++i)
-              Reader(params.packed, unit + 4 * i, shared.code_pairs())
-                  .load(packed_block(shared, stage), a[i]);
-            multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators);
-            __syncwarp();
-            consumer_release<kConfig>(shared, state.stage, cluster);
-            state.advance();
-          }
-        });
+        for (int i = 0; i < kBlocks; ++i)
+          Reader(params.packed, unit + 4 * i, shared.code_pairs())
+              .load(packed_block(shared, stage), a[i]);
+        multiply(stage + TmaProducer<kConfig>::kBytesA, a, accumulators);
+        __syncwarp();
+        consumer_release<kConfig>(shared, state.stage, cluster);
+        state.advance();
+      }
+    });
   }
 
  private:
