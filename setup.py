@@ -294,8 +294,8 @@ def ninja_text(config: Config) -> str:
         objects = " ".join(escape(object_file(config, source)) for source in lab_sources(config))
         lines.append(f"build {escape(config.lab)}: link {objects} | {LAB_EXPORTS}")
         lines.append(f"  before = {shell(link_start(config))}")
-        after = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined", *cudart(config)]
-        lines.append(f"  after = {shell([*after, '-lpthread'])}")
+        flags = [f"-Wl,--version-script={LAB_EXPORTS}", "-Wl,--no-undefined"]
+        lines.append(f"  after = {shell([*flags, *cudart(config), '-lpthread'])}")
     return "\n".join(lines) + "\n"
 
 

@@ -28,10 +28,11 @@ def arguments(count, dtype, device="cpu"):
     return x.to(dtype)
 
 
-def largest_ratio(name, out, x):
+def largest_ratio(name, out, x, residual=0.0):
     """The largest error over its bound. Infinite and NaN arguments give what torch gives."""
-    value = ACTIVATIONS[name](x.double())
-    bound = reference.NARROW_ACTIVATION * x.double().abs() + reference.HALF_SMALLEST[out.dtype]
+    x = x.double()
+    value = (ACTIVATIONS[name](x) if name else x) + residual
+    bound = reference.NARROW_ACTIVATION * x.abs() + reference.HALF_SMALLEST[out.dtype]
     bound += reference.UNIT_ROUNDOFF[out.dtype] * value.abs()
     return reference.largest_ratio(out, value, bound)
 
@@ -84,17 +85,10 @@ def test_row_with_one_addend_of_each_type(row):
         b[0] = 1
         added = torch.randint(-16, 17, (m, n), device="cuda").to(dtype)
         added[3, 1:4] = torch.tensor([math.inf, -math.inf, math.nan], dtype=dtype)
-        x = a[:, :1].double().expand(m, n)
-        if addend == "c":
-            x = x + 0.25 * added.double()
-        value = ACTIVATIONS[name](x) if name else x
-        if addend == "residual":
-            value = value + added.double()
-        bound = reference.NARROW_ACTIVATION * x.abs() + reference.HALF_SMALLEST[out_dtype]
-        bound += reference.UNIT_ROUNDOFF[out_dtype] * value.abs()
+        c, residual = (0.25 * added.double(), 0.0) if addend == "c" else (0.0, added.double())
         out = cases.Guarded("padded", (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=out.view, activation=name, beta=0.25, **{addend: added})
-        ratio = reference.largest_ratio(out.view, value, bound)
+        ratio = largest_ratio(name, out.view, a[:, :1].double().expand(m, n) + c, residual)
         assert ratio <= 1, f"{name}, {addend}: an error of {ratio:.3g} times the bound"
         assert out.untouched()
 

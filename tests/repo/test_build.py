@@ -342,15 +342,15 @@ def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, conve
     assert of("sm90/instances/fp8.cu") == of("sm90/instances/fp64.cu") == ("9.0a",)
 
 
-# The report of ptxas.
-
-
 def test_the_slowest_files_are_compiled_first():
     files = [str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.c*")]
     order = sorted(files, key=toolchain.compile_rank)
     slow = [file for file in files if file.endswith(toolchain.SLOWEST)]
     assert set(order[: len(slow)]) == set(slow)
     assert all(any(file.endswith(end) for file in slow) for end in toolchain.SLOWEST)
+
+
+# The report of ptxas.
 
 
 def test_clean_report_passes():
