@@ -71,9 +71,9 @@ def catalog() -> list[dict[str, Any]]:
     - accumulator: the type of the sums.
     - promoted: whether the sums of 128 products are added in float32.
     - block_scaled: whether the kernel takes the scales of blocks.
-    - registers: whether the kernel transposes a in registers.
+    - operand_source: "RS" if the kernel transposes or decodes a in registers; else "SS".
     - weight_bits: 4 or 8 if the kernel decodes a packed weight; else 0.
-    - parts: the number of terms of a float32 operand, each of the type `input`; else 1.
+    - terms: the number of terms of a float32 operand, each of the type `input`; else 1.
     - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
     - tile: (m, n, k).
     - stages, threads, shared_bytes (the bytes of shared memory).
@@ -364,8 +364,8 @@ def _operands(kernel: dict[str, Any]) -> str:
     if kernel["sparse"]:
         first, second = ("f32 as tf32" if each == F32_INPUT else each for each in (a, b))
         return f"{first} {kernel['sparse']} by {second}"
-    if kernel["parts"] > 1:
-        return f"f32 as {kernel['parts']} {a} terms"
+    if kernel["terms"] > 1:
+        return f"f32 as {kernel['terms']} {a} terms"
     if a == F32_INPUT or _multiplied(kernel)[1] != a:
         return f"f32 as {_multiplied(kernel)[1]}"
     if bits := kernel["weight_bits"]:
@@ -383,14 +383,14 @@ def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
 
 
 def support_table() -> str:
-    """Makes the table of docs/support.md from the catalog: operands, accumulators, instructions,
-    layouts and tiles."""
+    """Makes the table of docs/support.md: operands, accumulators, instructions, layouts, tiles."""
     kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
         key = (*_multiplied(kernel), _operands(kernel), sums if kernel["promoted"] else "")
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
-        kind["layouts"].append(kernel["layout"] + (" (RS)" if kernel["registers"] else ""))
+        source = {"RS": " (RS)", "SS": ""}[kernel["operand_source"]]
+        kind["layouts"].append(kernel["layout"] + source)
         kind["tiles"].append("x".join(str(size) for size in kernel["tile"]))
     shapes: dict[tuple[str, ...], str] = {
         (

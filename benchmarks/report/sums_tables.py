@@ -30,9 +30,9 @@ def _markdown(heads: list[str], rows: list[list[str]]) -> list[str]:
 
 def _family(row: dict[str, Any]) -> str:
     """The name of the kernels without their tile: "sm90a_e4m3_f32_*_promoted"."""
-    last = "_promoted" if row["promoted"] and row["parts"] == 1 else ""
-    parts = f"_{row['input']}x{row['parts']}" if row["parts"] > 1 else ""
-    return f"`{row['arch']}_{row['input']}_{row['accumulator']}_*{last}{parts}`"
+    last = "_promoted" if row["promoted"] and row["terms"] == 1 else ""
+    terms = f"_{row['input']}x{row['terms']}" if row["terms"] > 1 else ""
+    return f"`{row['arch']}_{row['input']}_{row['accumulator']}_*{last}{terms}`"
 
 
 def _sums(row: dict[str, Any], gpu: str) -> list[str]:
@@ -43,8 +43,8 @@ def _sums(row: dict[str, Any], gpu: str) -> list[str]:
         return ["1", "all", "53 bits, to nearest", "-"]
     found = Kernel(row, architecture(gpu), False).instruction()
     partial = "-"
-    if row["parts"] > 1:
-        partial = f"every {'16 to 64' if row['parts'] == 2 else 32} of k, in float32"
+    if row["terms"] > 1:
+        partial = f"every {'16 to 64' if row['terms'] == 2 else 32} of k, in float32"
     elif row["promoted"]:
         partial = PROMOTION
     return [str(found.products), str(found.fraction_bits), KEPT[str(found.rounding)], partial]

@@ -17,6 +17,10 @@ namespace tcgemm {
 // wgmma reads A from shared memory (SS) or from registers (RS). The names are those of CUTLASS.
 enum class OperandSource : std::uint8_t { SS, RS };
 
+constexpr const char* name(OperandSource source) {
+  return source == OperandSource::RS ? "RS" : "SS";
+}
+
 // Operands lie in shared memory in blocks of 64 rows of 128 bytes, the widest swizzle: 64 elements
 // of 16 bits.
 inline constexpr int kBlock = 64;

@@ -75,7 +75,7 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
       .add("tuned", facts.tuned)
       .add("product", facts.product)
       .add("layout", facts.layout)
-      .add("transposed", facts.swap_ab)
+      .add("swap_ab", facts.swap_ab)
       .add("copies", facts.copies)
       .add("tile", JsonArray().add(m).add(n).add(k))
       .add("stages", facts.stages)

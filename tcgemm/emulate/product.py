@@ -131,7 +131,7 @@ def mm(
     used = sums.Kernel(
         info.catalog()[plan.config_index],
         architecture(device),
-        bool(plan.transposed),
+        bool(plan.swap_ab),
         plan.slices or 1,
     )
     by_blocks = used.row["block_scaled"]
@@ -142,7 +142,7 @@ def mm(
             values = sums.of_floats(used, a, b, None, None)
     elif used.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
-    elif used.row["parts"] > 1:
+    elif used.row["terms"] > 1:
         passes = split_product.passes_of(plan, given_a, given_b)
         values = split_product.of_terms(used, passes, a, b)
     else:

@@ -56,7 +56,7 @@ def sums(row: dict[str, Any], a: Rows, b: Rows, slices: int = 1) -> Tensor:
 
     `row` is that of the catalog. A cluster adds the sums of slices of k.
     """
-    kind = kind_of(row["parts"], b.values.shape[-1])
+    kind = kind_of(row["terms"], b.values.shape[-1])
     left, right = split(a, kind), split(b, kind)
     warpgroups = row["threads"] // 128 - 1  # that multiply; one more loads
     columns = row["tile"][1]

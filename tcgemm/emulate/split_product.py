@@ -77,10 +77,10 @@ def _product(kernel: sums.Kernel, passes: Passes, a: Tensor, b: Tensor) -> Tenso
     left, right = (split_fp32.Rows(x, of_x) for x, of_x in zip((a, b.mT), ranges, strict=True))
     if passes.alternative is not None and split_ranges.use_bf16(ranges, passes.mn_major, k):
         row = passes.alternative
-        if row["parts"] == 1:  # float64 sums of all results
+        if row["terms"] == 1:  # float64 sums of all results
             return sums.in_float64(kernel.gpu, a, b)
         slices = 1
-    kind = split_fp32.kind_of(row["parts"], k)
+    kind = split_fp32.kind_of(row["terms"], k)
     found = split_fp32.sums(row, left, right, slices)
     wrong = split_fp32.inaccurate(kind, k, found, *ranges)
     found = split_fp32.rescaled(kind, found, *ranges)

@@ -161,14 +161,14 @@ def _sums(kernel: str, gpu: str, operand: torch.dtype) -> bounds.Sums:
     """How a kernel of the catalog adds products of operands of a dtype on a GPU."""
     row = next(row for row in info.catalog() if row["name"] == kernel)
     found = None
-    if row["parts"] == 1 and row["accumulator"] in ("f32", "f16"):
+    if row["terms"] == 1 and row["accumulator"] in ("f32", "f16"):
         found = Kernel(row, architecture(gpu), False).instruction()
     promoted = BLOCK if row["promoted"] else 0
     unit = 0.0
-    if operand is torch.float32 and row["parts"] == 1:
+    if operand is torch.float32 and row["terms"] == 1:
         # Operands are rounded to tf32 or bfloat16, or float64 sums to float32.
         unit = UNIT if row["accumulator"] == "f64" else 2 * FORMATS[row["input"]].unit_roundoff
-    return bounds.Sums(found, promoted, row["parts"], row["accumulator"], unit)
+    return bounds.Sums(found, promoted, row["terms"], row["accumulator"], unit)
 
 
 def _way(

@@ -41,7 +41,7 @@ class Explanation(Text):
         tuned (bool): True if tcgemm.tune chose the kernel.
         product (str): the name of the product in the file of tcgemm.tune; "" if it is not tuned.
         layout (str): how a and b are stored, such as "TN (a K-major, b K-major)".
-        transposed (bool): True if the kernel computes out^T = b^T a^T.
+        swap_ab (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
         stages (int): the stages of the pipeline.
@@ -70,7 +70,7 @@ class Explanation(Text):
     tuned: bool | None
     product: str | None
     layout: str | None
-    transposed: bool | None
+    swap_ab: bool | None
     copies: str | None
     tile: tuple[int, int, int] | None
     stages: int | None

@@ -27,7 +27,7 @@ SAME = (
     "accumulator",
     "promoted",
     "block_scaled",
-    "parts",
+    "terms",
     "sparse",
     "weight_bits",
 )

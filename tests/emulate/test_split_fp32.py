@@ -304,7 +304,7 @@ def test_the_alternative_of_a_plan():
         plan = tcgemm.explain(a, b, precision="highest", device="H200")
         passes[size] = split_product.passes_of(plan, a, b)
     assert passes[1024].alternative["accumulator"] == "f64"
-    assert passes[4096].alternative["parts"] == 3
+    assert passes[4096].alternative["terms"] == 3
     plan = tcgemm.explain(large, large, precision="highest", device="H200", kernel=BF16)
     assert split_product.passes_of(plan, large, large).alternative is None
 
@@ -380,7 +380,7 @@ def test_a_result_by_columns():
     a, b = operands(130, 70)
     a[9, 9], out = nan, torch.empty(70, 130).mT
     plan = tcgemm.explain(a, b, precision="highest", device="H200", kernel=F16, out=out)
-    assert plan.transposed
+    assert plan.swap_ab
     found = product(a, b, F16, out=out)
     assert same_bits(found, product(b.mT, a.mT, F16).mT)
     rows = product(a, b, F16)

@@ -47,7 +47,7 @@ def kernels(dtype, k):
     found = {}
     for row in info.catalog():
         names = (row["input"], row["input_b"], row["layout"], row["sparse"], row["promoted"])
-        if names != (input_type, input_type, "TN", "", False) or row["parts"] > 1:
+        if names != (input_type, input_type, "TN", "", False) or row["terms"] > 1:
             continue
         if row["weight_bits"]:
             continue

@@ -51,9 +51,9 @@ def rows_of_catalog():
 def decides(made, swaps):
     """The parts of a plan that decide the bits of a row. `swaps`: the orientation is one."""
     row = rows_of_catalog()[made["kernel"]]
-    way = (row["accumulator"], row["parts"], row["promoted"], row["block_scaled"])
+    way = (row["accumulator"], row["terms"], row["promoted"], row["block_scaled"])
     fp8 = row["input"] in ("e4m3", "e5m2")  # mma.sync multiplies them as f16
-    return (*way, made["slices"], row["arch"] if fp8 else "", swaps and made["transposed"])
+    return (*way, made["slices"], row["arch"] if fp8 else "", swaps and made["swap_ab"])
 
 
 def found(types, layout):

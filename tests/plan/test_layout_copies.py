@@ -147,7 +147,7 @@ def test_registers_transpose_what_wgmma_cannot(dtype, out):
     ):
         made = plan(4096, 4096, 4096, dtype=dtype, layout=layout, out=out)
         assert made["kernel"].endswith("_tt_rs") == rs
-        assert made["transposed"] == transposed
+        assert made["swap_ab"] == transposed
         assert made["prepare_a"] is made["prepare_b"] is None
         assert ("is transposed in registers" in made["explain"]) == rs
     made = plan(4096, 4096, 4096, dtype=dtype, layout="NT", out=out)

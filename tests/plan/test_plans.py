@@ -62,7 +62,7 @@ def test_every_problem_has_a_plan(device, types):
                 )
                 row = check_plan(made, device, m, n, k, batch, types, layout)
                 swapped = out is not None and n > 1 and m > 1 and not keeps_orientation
-                assert made["transposed"] == swapped or row["registers"] or row["gemv"]
+                assert made["swap_ab"] == swapped or row["operand_source"] == "RS" or row["gemv"]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device["name"])

@@ -27,7 +27,7 @@ def decides(made):
     kernel = re.sub(r"_\d+x\d+x128_w\d_s\d+_tn_promoted", "_promoted", made["kernel"])
     kernel = re.sub(r"(_s32)_\d+x\d+x\d+_w\d_s\d+", r"\1", kernel)
     kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
-    return kernel, made["transposed"], kernels
+    return kernel, made["swap_ab"], kernels
 
 
 FACTORS = [
@@ -58,13 +58,13 @@ def test_two_factors_in_one_order(factors, types, device):
 def test_one_factor_may_swap(options):
     """One factor has one order, and a column-major result is stored faster as a row-major one."""
     made = plan(4096, 4096, 4096, out=(0, 1, 4096), **options)
-    assert made["transposed"]
+    assert made["swap_ab"]
 
 
 @pytest.mark.parametrize("scales", [{}, {"scale_a": "1x128", "scale_b": "128x128"}], ids=str)
 def test_block_scales_may_swap(scales):
     made = plan(4096, 4096, 4096, dtype="e4m3", out=(0, 1, 4096), **scales)
-    assert made["transposed"]
+    assert made["swap_ab"]
 
 
 @pytest.mark.parametrize("precision", ["", "prepared"])
@@ -110,7 +110,7 @@ def test_explain_tells_of_the_copy(scales):
     told = tcgemm.explain(a, b, **options, out=out, device="H200")
     plain = tcgemm.explain(a, b, **options, device="H200")
     assert ("\n  copied        out is column-major: " in told) is (scales == 2)
-    assert told.transposed is (scales == 1) and not plain.transposed
+    assert told.swap_ab is (scales == 1) and not plain.swap_ab
     assert (told.kernel, told.store_path) == (plain.kernel, plain.store_path) or scales == 1
 
 
@@ -120,7 +120,7 @@ def test_nothing_is_copied_beside_a_sparse_operand():
     out = torch.empty(512, 128, dtype=torch.float16).t()
     scales = {"alpha": 0.3, "scale_b": torch.rand(1, 512)}
     told = tcgemm.explain(torch.randn(128, 256).half(), w.t(), **scales, out=out, device="H200")
-    assert "\n  copied        out " not in told and told.transposed
+    assert "\n  copied        out " not in told and told.swap_ab
 
 
 def test_a_named_kernel_may_swap():
@@ -131,4 +131,4 @@ def test_a_named_kernel_may_swap():
         ("u8xs8_s32_64x64x128_w1_s12_tn", {"dtype": "s8", "dtype_b": "u8", "out_dtype": "f32"}),
     ):
         made = plan(64, 96, 256, kernel=f"sm90a_{name}", out=(0, 1, 64), **types, **scales)
-        assert made["transposed"]
+        assert made["swap_ab"]

@@ -74,7 +74,7 @@ def test_zero_points_need_sums_of_the_other_operand():
     assert made["sums_b"]["batch"] == 1
     # The passes are those of the kernel's operands, explain's those of the caller's.
     made = plan(4096, 4096, 4096, dtype="s8", layout="NN", epilogue=["zero_b"])
-    assert made["transposed"]
+    assert made["swap_ab"]
     assert made["sums_a"] is None
     assert made["sums_b"]["rows"] == 4096
     assert "sums          of a along k" in made["explain"]

@@ -136,7 +136,7 @@ def test_gemv_kernels_serve_few_rows(rows, columns, tile):
 def test_gemv_kernels_serve_few_columns():
     """The kernel computes the transposed product."""
     made = plan(4096, 1, 4096)
-    assert made["kernel"].endswith("_gemv") and made["transposed"]
+    assert made["kernel"].endswith("_gemv") and made["swap_ab"]
 
 
 def test_gemv_is_not_for_batch_invariance_nor_a_short_k():

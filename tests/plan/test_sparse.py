@@ -18,7 +18,7 @@ def served(made, types, side):
     """The row of a plan, whose a is the sparse operand."""
     row = rows_by_name()[made["kernel"]]
     assert row["sparse"] == ("1:2" if types[0] == "tf32" else "2:4")
-    assert made["transposed"] == (side == "b")
+    assert made["swap_ab"] == (side == "b")
     assert (row["input"], row["input_b"]) == (types if side == "a" else types[::-1])
     return row
 
@@ -34,7 +34,7 @@ def test_every_gpu_has_a_plan(device, types):
         assert row["shared_bytes"] <= device["shared_bytes"]
         tile_m, tile_n, _ = row["tile"]
         if row["arch"] == "sm80":
-            rows, columns = (n, m) if made["transposed"] else (m, n)
+            rows, columns = (n, m) if made["swap_ab"] else (m, n)
             assert made["grid"] == -(-rows // tile_m) * -(-columns // tile_n)
             assert made["cluster"] == 1
 

@@ -19,9 +19,9 @@ def row_of(made):
 def test_large_products_are_made_of_parts(layout):
     made = plan(4096, 4096, 4096, layout=layout, **F32)
     row, split = row_of(made), made["split"]
-    assert (row["input"], row["parts"], row["layout"]) == ("f16", 2, layout)
+    assert (row["input"], row["terms"], row["layout"]) == ("f16", 2, layout)
     other = rows_by_name()[split["other"]["kernel"]]
-    assert (other["input"], other["parts"], other["layout"]) == ("bf16", 3, layout)
+    assert (other["input"], other["terms"], other["layout"]) == ("bf16", 3, layout)
     recompute = rows_by_name()[split["repair"]["kernel"]]
     assert (recompute["input"], recompute["tile"][:2]) == ("f32", (64, 64))
     assert split["a"]["mn_major"] == (layout[1] == "T")
@@ -49,7 +49,7 @@ def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
     """There are no bf16 parts, and no room for them."""
     made = plan(*size, **F32)
     other = rows_by_name()[made["split"]["other"]["kernel"]]
-    assert (row_of(made)["parts"], other["input"]) == (2, "f32")
+    assert (row_of(made)["terms"], other["input"]) == (2, "f32")
     m, n, k = size
     assert made["workspace"] < 4 * k * (m + n) + 2**20
 
@@ -92,21 +92,21 @@ def test_a_prepared_operand_is_not_split_again():
     assert made["microseconds"] < plain["microseconds"] - 10
     assert "split-FP32 b  no pass: its 2 f16 terms are prepacked" in made["explain"]
     bf16 = plan(2048, 4096, 4096, prepared_b=3, **F32)
-    assert row_of(bf16)["parts"] == 3
+    assert row_of(bf16)["terms"] == 3
     assert bf16["split"]["bf16"]
     assert bf16["split"]["other"] is None
     # A column-major result is computed as a row-major one is: test_same_bits.py.
     columns = plan(256, 4096, 4096, prepared_b=2, out=(0, 1, 256), **F32)
-    assert not columns["transposed"]
+    assert not columns["swap_ab"]
     assert columns["split"]["b"]["made_parts"] == 2
 
 
 def test_a_filter_chooses_the_parts():
     """Whatever the depth, since it leaves nothing else."""
     for k in (1, 40, 4096):
-        assert row_of(plan(512, 512, k, kernel="f16x2", **F32))["parts"] == 2
+        assert row_of(plan(512, 512, k, kernel="f16x2", **F32))["terms"] == 2
         made = plan(512, 512, k, kernel="bf16x3", **F32)
-        assert row_of(made)["parts"] == 3
+        assert row_of(made)["terms"] == 3
         assert made["split"]["bf16"]
         assert row_of(plan(512, 512, k, kernel="f32_f64", **F32))["input"] == "f32"
 

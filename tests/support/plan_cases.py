@@ -171,22 +171,22 @@ def served_by(types, inputs, row):
     """Operands and accumulator of the row that serves these types."""
     if types.precision != "highest":
         return (*inputs, types.accumulator)
-    part = {1: "f32", 2: "f16", 3: "bf16"}[row["parts"]]
-    return (part, part, "f64" if row["parts"] == 1 else "f32")
+    part = {1: "f32", 2: "f16", 3: "bf16"}[row["terms"]]
+    return (part, part, "f64" if row["terms"] == 1 else "f32")
 
 
 def check_plan(made, device, m, n, k, batch, types, layout):
     """The rules that every plan keeps."""
     row = rows_by_name()[made["kernel"]]
     inputs = types.inputs
-    if made["transposed"]:
+    if made["swap_ab"]:
         m, n = n, m
         inputs = inputs[::-1]
         types = types._replace(dtype=types.dtype_b, dtype_b=types.dtype)
         layout = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}[layout]
     served = served_by(types, inputs, row)
     assert (row["input"], row["input_b"], row["accumulator"]) == served
-    assert (made["split"] is not None) == (row["parts"] > 1)
+    assert (made["split"] is not None) == (row["terms"] > 1)
     assert row["block_scaled"] == types.blocks
     assert row["promoted"] or row["gemv"] or types.precision != "promoted"
     assert has_code(device, row["arch"])
@@ -242,7 +242,7 @@ def check_plan(made, device, m, n, k, batch, types, layout):
 
 def types_of(row):
     """The operands and options that a row of the catalog computes."""
-    if row["parts"] > 1 or row["input"] == "f32":
+    if row["terms"] > 1 or row["input"] == "f32":
         return Types("f32", "f32", "f32", (), "highest")
     fp8, blocks = row["input"] in FP8, row["block_scaled"]
     return Types(

@@ -50,7 +50,7 @@ def planned(device, problem):
         "cluster": plan["cluster"],
         "tiles": [plan["tiles_m"], plan["tiles_n"]],
         "group": plan["group"],
-        "swap": plan["transposed"],
+        "swap": plan["swap_ab"],
         "vectors": [plan["vector_a"], plan["vector_b"]],
         "store": f"{plan['epilogue_path']}, {plan['store_path']}",
         "passes": passes(plan),

@@ -92,7 +92,7 @@ def test_a_column_major_result_has_the_slices():
     out = (0, 1, 16)
     choose(asked()["product"], f"{ROW}@1/5")
     made = asked(out=out)
-    assert made["slices"] == 5 and not made["tuned"] and made["transposed"]
+    assert made["slices"] == 5 and not made["tuned"] and made["swap_ab"]
     assert "tuned         the slices of k alone" in made["explain"]
 
 
