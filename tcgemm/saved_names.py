@@ -1,17 +1,11 @@
 """The names that files written by pickle and torch.save contain, and the objects they mean.
 
 A pickle stores a class or a function as the name of its module and its own name. A file outlives
-every move of the code, so each name that a released tcgemm wrote stays importable:
-
-    WRITTEN    names that this tcgemm writes besides public ones; they never change
-    MOVED      modules that earlier versions had, with the names that their files can contain
-
-Public functions and classes are written as tcgemm.mm, tcgemm.SparseTensor24 and tcgemm.nn.Linear,
-whichever module defines them.
+every move of the code. So public functions and classes are written as tcgemm.mm,
+tcgemm.SparseTensor24 and tcgemm.nn.Linear, whichever module defines them, and WRITTEN has the other
+names that tcgemm writes. They never change after a release.
 """
 
-import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +33,7 @@ WRITTEN = (
     *("restored_sparse_tensor24", "restored_prepared", "restored_packed_weight"),
     *("restored_int4_tensor", "restored_binary_tensor"),
 )
-_DENSE: dict[str, Any] = {
+PUBLIC: dict[str, Any] = {
     "mm": functional.mm,
     "bmm": functional.bmm,
     "matmul": functional.matmul,
@@ -47,9 +41,6 @@ _DENSE: dict[str, Any] = {
     "linear": functional.linear,
     "check_layout": explanation.check_layout,
     "explain": explanation.explain,
-}
-PUBLIC: dict[str, Any] = {
-    **_DENSE,
     "baddbmm": functional.baddbmm,
     "batch_invariant": invariance.batch_invariant,
     "PackedWeight": PackedWeight,
@@ -67,25 +58,6 @@ PUBLIC: dict[str, Any] = {
     "binary_mm": binary_mm,
     "swap_linear": nn.swap_linear,
     "use": use,
-}
-MOVED: dict[str, dict[str, Any]] = {
-    "tcgemm.dense": _DENSE,
-    "tcgemm.prepared": {
-        "Prepared": prepack.Prepared,
-        "_restored": prepack.restored,
-        "prepare": prepack.prepare,
-    },
-    "tcgemm.quantized": {
-        "dequantize": dequantize,
-        "quantize": quantize,
-        "quantized_linear": quantized_linear,
-    },
-    "tcgemm.quant_linear": {"QuantLinear": nn.QuantLinear},
-    "tcgemm.sparse_linear": {"SparseLinear24": nn.SparseLinear24},
-    "tcgemm.sparse_tensor": {
-        "SparseTensor24": SparseTensor24,
-        "restored": sparse_tensor.restored,
-    },
 }
 # torch.load(weights_only=True) calls these and nothing else: they check what the file holds. Files
 # contain no such tensors besides, and SparseTensor24 itself takes any tensors.
@@ -109,13 +81,4 @@ def register() -> None:
     for name in nn.__all__:
         if name not in PUBLIC:
             getattr(nn, name).__module__ = "tcgemm.nn"
-    for module, names in MOVED.items():
-        sys.modules[module] = types.ModuleType(module, f"Names of {module} in saved files.")
-        vars(sys.modules[module]).update(names)
-    moved = [
-        (value, f"{module}.{name}")
-        for module, names in MOVED.items()
-        for name, value in names.items()
-        if value in SAFE
-    ]
-    torch.serialization.add_safe_globals([*SAFE, *moved])
+    torch.serialization.add_safe_globals(list(SAFE))

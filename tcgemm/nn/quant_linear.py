@@ -279,15 +279,6 @@ class QuantLinear(HasActivation, torch.nn.Module):
         self.shown_dtype = shown
         return self
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if "bias" in self._buffers:  # a pickle of the first version, where the bias was a buffer
-            buffers: dict[str, Any] = self._buffers
-            values, scale = buffers.pop("weight"), buffers.pop("weight_scale")
-            bias = buffers.pop("bias")
-            shown = torch.get_default_dtype() if bias is None else bias.dtype
-            self._become(values, scale, bias, shown, self.granularity, vars(self)["activation"])
-
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:

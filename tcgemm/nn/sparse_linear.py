@@ -134,8 +134,7 @@ class SparseLinear24(SparseState):
     refresh_every: int
     gradient: SparseGradient
     batch_invariant: bool = False
-    # Class attributes are for modules that an older version pickled.
-    _stepped: bool = False  # an optimizer has changed the weight since the last training forward
+    _stepped: bool  # an optimizer has changed the weight since the last training forward
     _seen: int | None  # the weight's version in the last training forward
     _changes: int  # the number of changes of the weight
 

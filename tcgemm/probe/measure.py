@@ -159,7 +159,7 @@ def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str,
                 f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
                 "name another file."
             )
-        before = old["header"].get("options", _noted(Options()))  # older files have no others
+        before = old["header"]["options"]
         for name, value in header["options"].items():
             if before[name] != value:
                 raise ValueError(

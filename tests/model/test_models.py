@@ -239,7 +239,6 @@ def test_a_wrong_cost_is_named(change, sentence, tmp_path):
 
 
 def test_a_file_without_optional_costs_is_read(tmp_path, capsys):
-    """Files of earlier versions have no rate of shared memory."""
     given = json.loads(gpus.example()) | {"l2": None}
     del given["shared_rate"]
     path = tmp_path / "mine.json"

@@ -1,4 +1,4 @@
-"""Packed weights that the first version of their format saved load with the same values."""
+"""Packed weights of saved files load with the same values."""
 
 import pickle
 

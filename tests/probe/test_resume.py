@@ -84,16 +84,3 @@ def test_the_command_refuses_a_file_of_other_options(gpu, tmp_path, capsys):
         f"error: warps is 1,2,4,6,8,12,16,32, but {path} was measured with 1,2; resume with these, "
         "or name another file.\n"
     )
-
-
-def test_an_older_file_has_the_options_of_that_time(gpu, tmp_path):
-    """Files did not note them; a run without options goes on."""
-    path = tmp_path / "probe.json"
-    probe.run("global", row="LDS 32", path=path)
-    older = json.loads(path.read_text())
-    del older["header"]["options"]
-    path.write_text(json.dumps(older))
-    assert len(probe.run("global", row="LDS", path=path, resume=True)["records"]) == 3
-    path.write_text(json.dumps(older))
-    with pytest.raises(ValueError, match=r"^warps is 1, but .* was measured with 1,2,4,6,8,12,16,"):
-        probe.run("global", row="LDS", path=path, warps=(1,), resume=True)

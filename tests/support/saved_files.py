@@ -2,8 +2,8 @@
 
     python tests/support/saved_files.py write      writes tests/data/saved with the tcgemm installed
 
-The files under tests/data/saved were written by the first version of the formats and are never
-written anew: every later tcgemm has to load them with the same bits. The expected numbers are in
+The tag 0.1.0 freezes the files under tests/data/saved: every later tcgemm has to load them with the
+same bits. Before it, a change of a format writes them anew. The expected numbers are in
 expected.npz. They do not come from tcgemm: all values are small integers, so that every product is
 exact, and float64 products of plain torch give the expected results.
 """

@@ -1,9 +1,9 @@
-"""Packed weights as the first version of their format saves them.
+"""Packed weights as tcgemm saves them.
 
     python tests/support/saved_packed.py write     writes tests/data/saved/packed
 
-As the files beside them, they are never written anew: every later tcgemm has to load them with the
-same values. The expected ones come from packed_order.dense, which reads the bits one by one.
+As with the files beside them, the tag 0.1.0 freezes them: every later tcgemm has to load them with
+the same values. The expected ones come from packed_order.dense, which reads the bits one by one.
 """
 
 import pickle
