@@ -142,7 +142,7 @@ def sources(*folders: str) -> list[str]:
 
 def library_sources(config: Config) -> list[str]:
     """All of csrc but the lab; a CPU build leaves out what needs CUDA."""
-    cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register_cuda")
+    cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register/cuda")
     return [name for name in sources("csrc") if not name.startswith((*LAB_FOLDERS, *cuda))]
 
 

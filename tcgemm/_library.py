@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 OLDEST_TORCH = (2, 11)
-# The operators that csrc/ops/library.cpp registers, such as torch.ops.tcgemm.mm.
+# The operators that csrc/ops/register/library.cpp registers, such as torch.ops.tcgemm.mm.
 OPERATORS = (
     "mm",
     "bmm",

@@ -1,6 +1,6 @@
 """The operand dtypes: their names, devices, accumulators and result dtypes.
 
-csrc/ops/check_*.cpp decides whether a call is accepted. Python needs this table before that: fakes
+csrc/ops/check decides whether a call is accepted. Python needs this table before that: fakes
 and gradients need the dtypes of results, and swap_linear needs the devices.
 """
 

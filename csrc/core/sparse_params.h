@@ -1,4 +1,5 @@
-// Parameter structs of the kernels in kernels/sparse. core/sparse.h says what the kernels compute.
+// Parameter structs of the kernels in kernels/passes/sparse. core/sparse.h says what the kernels
+// compute.
 #pragma once
 
 #include <cstdint>

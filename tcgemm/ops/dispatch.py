@@ -4,7 +4,7 @@
 
 `gemm` handles calls without scales and zero points with as little host time as possible.
 `scaled_gemm` handles all others: it views the operands as matrices and calls scaled_mm. The
-operators check shapes, dtypes and devices (csrc/ops/check*.cpp); only types are checked here.
+operators check shapes, dtypes and devices (csrc/ops/check); only types are checked here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 torch.compile, export and FakeTensorMode call these with sizes that may be symbols. The dispatcher
 calls them also for a tensor on meta beside tensors that have values; nobody would write the result
-of such a call, so check_devices refuses it. csrc/ops/check* has all other rules and their error
+of such a call, so check_devices refuses it. csrc/ops/check has all other rules and their error
 messages; the opcheck tests compare both.
 """
 
@@ -18,7 +18,7 @@ from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
 from tcgemm.ops.operators import ALL, CONSTANT, WITH_Z, Operator
 
-# Every function can call these, so their errors name none of them: csrc/ops/check.cpp.
+# Every function can call these, so their errors name none of them: csrc/ops/check/check.cpp.
 _UNNAMED = (
     *("_gemm", *(op.name for op in CONSTANT), "scaled_mm", "scaled_mm_amax"),
     *("_int4_mm", "_int4_mm_amax"),
@@ -47,7 +47,7 @@ def _result_shape(op, a, b, sparse):
 
 
 def check_devices(function: str, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Checks that every tensor is on the device of the first, as csrc/ops/check_types.cpp does.
+    """Checks that every tensor is on the device of the first, as check_devices of csrc/ops does.
 
     function: its name in errors, as "tcgemm.mm". tensors: by the names of the arguments.
     """

@@ -2,9 +2,10 @@
 
     a [B, 1, ..., M, K] @ b [..., K, N]        the vmapped dimension is first, aligned by ones
 
-If only a is vmapped, csrc/ops/batch.cpp merges its batch into the rows: one tall product. Products
-with amax, with a vmapped scale_out or with a sparse operand run as a loop over the examples. The
-parts of a Prepared b serve all examples; they are not used where b differs between examples.
+If only a is vmapped, csrc/ops/product/batch.cpp merges its batch into the rows: one tall product.
+Products with amax, with a vmapped scale_out or with a sparse operand run as a loop over the
+examples. The parts of a Prepared b serve all examples; they are not used where b differs between
+examples.
 """
 
 from __future__ import annotations

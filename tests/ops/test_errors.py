@@ -434,7 +434,7 @@ def test_every_error_message_has_a_test():
     others += (*backward_errors.TABLE, *packed_errors.TABLE, *packed_weight_errors.TABLE)
     said = [error_message(param.values[0]) for param in (*TABLE, *others)]
     calls = 0
-    for path in sorted(SOURCES.glob("*.cpp")):
+    for path in sorted(SOURCES.rglob("*.cpp")):
         for found in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):
             calls += 1
             body = re.sub(r'"\s*\n\s*"', "", found.group(1))

@@ -12,33 +12,46 @@ import pytest
 
 from support.source_tree import CPP, cycle, tree, without_comments
 
-# Data flows left to right; a folder includes only folders to its right.
-DIRECTION = ("ops", "plan", "launch", "kernels", "tile", "ptx", "catalog.h", "isa", "core")
-SIDE_FOLDERS = {
-    "cpu": ("cpu", "core"),
-    "emulate": ("emulate", "isa", "core"),
-    "ladder": ("ladder", "ptx", "core"),
+# Folder of csrc -> the folders that it includes, beside itself. A folder has only names above it.
+INCLUDES = {
+    "core": (),
+    "isa": ("core",),
+    "catalog.h": ("core",),
+    "ptx": ("core",),
+    "tile": ("ptx", "catalog.h", "core"),
+    "kernels": ("tile", "ptx", "catalog.h", "isa", "core"),
+    "launch": ("kernels", "catalog.h", "core"),
+    "plan": ("catalog.h", "core"),
+    "cpu": ("core",),
+    "ops": ("core",),
+    "ops/check": ("ops", "plan", "core"),
+    "ops/product": ("ops/check", "ops", "plan", "core"),
+    "ops/passes": ("ops/product", "ops", "plan", "core"),
+    "ops/describe": ("ops/product", "ops/check", "ops", "plan", "catalog.h", "isa", "core"),
+    "ops/register": (
+        *("ops/describe", "ops/passes", "ops/product", "ops", "plan", "launch", "cpu", "core"),
+    ),
+    "emulate": ("isa", "core"),
+    "ladder": ("ptx",),
 }
 
 
 def folder_of(path: str) -> str:
     """csrc/kernels/sm90/kernel.cuh -> kernels; csrc/catalog.h -> catalog.h."""
-    return path.removeprefix("csrc/").split("/")[0]
+    first, *rest = path.removeprefix("csrc/").split("/")
+    return f"{first}/{rest[0]}" if first == "ops" and len(rest) > 1 else first
 
 
-def right_of(source: str) -> tuple[str, ...]:
-    """The folders that a folder may include: itself and those to its right."""
-    if source in SIDE_FOLDERS:
-        return SIDE_FOLDERS[source]
-    side = ("cpu",) if source == "ops" else ()
-    return DIRECTION[DIRECTION.index(source) :] + side
-
-
-def includes_point_right(path: str, text: str) -> list[str]:
-    if folder_of(path) not in (*DIRECTION, *SIDE_FOLDERS):
+def includes_are_allowed(path: str, text: str) -> list[str]:
+    folder = folder_of(path)
+    if folder not in INCLUDES:
         return [f"{path}: no folder of that name"]
-    targets = [folder_of(name) for name in re.findall(r'#include "([^"]+)"', text)]
-    return [f"{path} includes {name}" for name in targets if name not in right_of(folder_of(path))]
+    names = re.findall(r'#include "([^"]+)"', text)
+    return [
+        f"{path} includes {name}"
+        for name in names
+        if folder_of(name) not in (folder, *INCLUDES[folder])
+    ]
 
 
 def asm_in_ptx_only(path: str, text: str) -> list[str]:
@@ -48,7 +61,7 @@ def asm_in_ptx_only(path: str, text: str) -> list[str]:
 
 def torch_in_ops_only(path: str, text: str) -> list[str]:
     found = re.search(r'#include [<"](torch|ATen|c10|Python\.h)', text)
-    return [f"{path} includes a torch header"] if found and folder_of(path) != "ops" else []
+    return [f"{path} includes a torch header"] if found and not path.startswith("csrc/ops/") else []
 
 
 def arch_macro_in_one_place(path: str, text: str) -> list[str]:
@@ -68,7 +81,7 @@ def function_macros_die_in_ptx(path: str, text: str) -> list[str]:
 
 
 CPP_RULES = (
-    includes_point_right,
+    includes_are_allowed,
     asm_in_ptx_only,
     torch_in_ops_only,
     arch_macro_in_one_place,
@@ -82,9 +95,17 @@ def test_csrc_keeps(rule):
 
 
 BAD = (
-    (includes_point_right, "csrc/tile/a.cuh", '#include "plan/p.h"'),
-    (includes_point_right, "csrc/core/a.h", '#include "catalog.h"'),
-    (includes_point_right, "csrc/cpu/a.h", '#include "plan/p.h"'),
+    (includes_are_allowed, "csrc/tile/a.cuh", '#include "plan/p.h"'),
+    (includes_are_allowed, "csrc/core/a.h", '#include "catalog.h"'),
+    (includes_are_allowed, "csrc/cpu/a.h", '#include "plan/p.h"'),
+    *(
+        (includes_are_allowed, "csrc/plan/a.cpp", f'#include "{folder}/a.h"')
+        for folder in ("launch", "kernels", "ptx")
+    ),
+    (includes_are_allowed, "csrc/ops/a.h", '#include "ops/check/check.h"'),
+    (includes_are_allowed, "csrc/ops/check/a.h", '#include "ops/product/batch.h"'),
+    (includes_are_allowed, "csrc/ops/passes/a.cpp", '#include "launch/launch.h"'),
+    (includes_are_allowed, "csrc/ops/new/a.cpp", ""),
     (asm_in_ptx_only, "csrc/tile/a.cuh", 'asm volatile("nop;");'),
     (torch_in_ops_only, "csrc/plan/a.cpp", "#include <torch/headeronly/a.h>"),
     (arch_macro_in_one_place, "csrc/tile/a.cuh", "#if __CUDA_ARCH__ >= 900"),
@@ -96,6 +117,18 @@ BAD = (
 @pytest.mark.parametrize(("rule", "path", "bad"), BAD)
 def test_rule_can_fail(rule, path, bad):
     assert rule(path, bad)
+
+
+def test_folders_have_no_circle_and_include_what_the_table_says():
+    read: dict[str, set[str]] = {folder: set() for folder in INCLUDES}
+    for path, text in tree(*CPP).items():
+        names = re.findall(r'#include "([^"]+)"', text)
+        read[folder_of(path)].update(folder_of(name) for name in names)
+    above: set[str] = set()
+    for folder, includes in INCLUDES.items():
+        assert set(includes) <= above, folder
+        assert set(includes) == read[folder] - {folder}, folder
+        above.add(folder)
 
 
 def test_includes_have_no_circle_and_exist():

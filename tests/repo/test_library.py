@@ -28,7 +28,7 @@ def run(script, *path, library=None):
 
 def test_the_operators_that_are_expected():
     """_library.OPERATORS has every operator that the library registers, and no other."""
-    source = PACKAGE.parent / "csrc" / "ops" / "library.cpp"
+    source = PACKAGE.parent / "csrc" / "ops" / "register" / "library.cpp"
     if not source.is_file():
         pytest.skip("an installed package has no sources")
     defined = re.findall(r'(?:define\(m, "|m\.def\(\s*\(?")(\w+)', source.read_text())

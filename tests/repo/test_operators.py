@@ -1,4 +1,4 @@
-"""Every operator of csrc/ops/library.cpp has its kernels, a fake and an opcheck."""
+"""Every operator of csrc/ops/register/library.cpp has its kernels, a fake and an opcheck."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.source_tree import ROOT, tree
 
 
 def schemas() -> list[str]:
-    """The operators of csrc/ops/library.cpp in its order, without overloads."""
-    text = (ROOT / "csrc/ops/library.cpp").read_text()
+    """The operators of csrc/ops/register/library.cpp in its order, without overloads."""
+    text = (ROOT / "csrc/ops/register/library.cpp").read_text()
     return list(dict.fromkeys(re.findall(r'(?:define\(m, |m\.def\(+\s*)"(\w+)', text)))
 
 

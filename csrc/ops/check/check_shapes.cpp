@@ -1,0 +1,199 @@
+// The checks of shapes: a and b, then c, bias and residual.
+#include <algorithm>
+
+#include "core/params.h"
+#include "ops/check/check.h"
+
+namespace tcgemm::ops {
+namespace {
+
+struct DimsRule {
+  std::int64_t least, most;  // number of dimensions
+  const char* form;
+  const char* advice;
+};
+
+// Takes batches of one size alone, as torch.bmm and torch.baddbmm do.
+bool takes_batches(Op op) { return op == Op::bmm || op == Op::baddbmm; }
+
+DimsRule dims_rule(Op op, Slot slot) {
+  if (takes_batches(op))
+    return {3, 3,
+            slot == Slot::a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
+            op == Op::bmm ? "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"
+                          : "tcgemm.addmm takes matrices, and tcgemm.matmul broadcasts batches"};
+  if (op == Op::linear && slot == Slot::a)
+    return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
+  if (op == Op::linear) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
+  if (op == Op::gemm || op == Op::binary_mm)
+    return {2, kMaxDims, slot == Slot::a ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
+            "tcgemm.matmul takes vectors"};
+  if (op == Op::mm || op == Op::addmm)
+    return {2, 2, slot == Slot::a ? "a matrix (M, K)" : "a matrix (K, N)",
+            "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
+  return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
+}
+
+void check_dims(Op op, const CheckedGemm& checked) {
+  for (const Slot slot : {Slot::a, Slot::b}) {
+    const View& view = checked[slot].view;
+    const DimsRule expected = dims_rule(op, slot);
+    if (view.dims >= expected.least && view.dims <= expected.most) continue;
+    fail(name(op), ": ", view.name, " must be ", expected.form, ", but has shape ", view.shape(),
+         "; ", expected.advice, ".");
+  }
+}
+
+[[noreturn, gnu::cold]] void fail_stored_k(Op op, const CheckedGemm& checked, Slot slot) {
+  const View& view = checked[slot].view;
+  const View& dense = checked[slot == Slot::a ? Slot::b : Slot::a].view;
+  fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", dense.name,
+       " has shape ", dense.shape(), ": for K = ", checked.k, " there are ",
+       stored_k(checked, slot, checked.k),
+       " values along K; pass the values of a matrix with that K.");
+}
+
+[[noreturn, gnu::cold]] void fail_k(Op op, const View& a, const View& b, std::int64_t k,
+                                    std::int64_t k_of_b) {
+  if (op == Op::linear)
+    fail(name(op), ": the last dimensions of x and weight must agree, but x has shape ", a.shape(),
+         " and weight ", b.shape(), ": K is ", k, " in x and ", k_of_b,
+         " in weight; weight is (N, K), so pass weight.t() if yours is stored as (K, N).");
+  fail(name(op), ": a of shape ", a.shape(), " and b of shape ", b.shape(),
+       " cannot be multiplied: a has ", k, " columns (K), but b has ", k_of_b,
+       " rows; pass a b with K = ", k, " rows, for example b.mT if yours is stored as (N, K).");
+}
+
+void check_batch(Op op, CheckedGemm& checked) {
+  const CheckedOperand& a = checked[Slot::a];
+  const CheckedOperand& b = checked[Slot::b];
+  checked.batch_dims = std::max(a.batch_dims, b.batch_dims);
+  for (std::int64_t d = 0; d < checked.batch_dims; ++d) {
+    const std::int64_t in_a = d - (checked.batch_dims - a.batch_dims);
+    const std::int64_t in_b = d - (checked.batch_dims - b.batch_dims);
+    const std::int64_t size_a = in_a < 0 ? 1 : a.view.sizes[in_a];
+    const std::int64_t size_b = in_b < 0 ? 1 : b.view.sizes[in_b];
+    checked.batch[d] = size_a == 1 ? size_b : size_a;
+    const bool broadcast = !takes_batches(op) && (size_a == 1 || size_b == 1);
+    if (size_a != size_b && !broadcast)
+      fail(name(op), ": a of shape ", a.view.shape(), " and b of shape ", b.view.shape(),
+           " have different batches: ", size_a, " against ", size_b,
+           takes_batches(op) ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
+                             : ", and neither is 1; use expand or reshape so that they broadcast.");
+  }
+}
+
+// GPU kernels index each dimension with 32 bits.
+void check_range(Op op, const CheckedGemm& checked) {
+  for (const Slot slot : {Slot::a, Slot::b}) {
+    const View& view = checked[slot].view;
+    for (std::int64_t d = 0; d < view.dims; ++d)
+      if (view.sizes[d] > kLargestExtent)
+        fail(name(op), ": ", view.name, " of shape ", view.shape(), " has a dimension of ",
+             view.sizes[d],
+             ", but on a GPU each can be at most 2**31 - 1024; split it with "
+             "torch.split, or reshape it.");
+  }
+}
+
+void check_linear_bias(Op op, const CheckedGemm& checked) {
+  const View& bias = checked[Slot::bias].view;
+  if (bias.dims == 1 && bias.sizes[0] == checked.n) return;
+  fail(name(op), ": bias must have shape (", checked.n,
+       ",), one number for each row of weight, but has ", bias.shape(),
+       "; pass anything that varies along other dimensions as residual.");
+}
+
+void check_bias(Op op, const CheckedGemm& checked) {
+  const CheckedOperand& bias = checked[Slot::bias];
+  const std::int64_t dims = bias.view.dims;
+  const bool dims_fit = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
+  const bool row = dims >= 1 && bias.rows == 1 && bias.cols == checked.n;
+  const bool column = dims >= 2 && bias.rows == checked.m && bias.cols == 1;
+  if (dims_fit && (row || column)) return;
+  fail(name(op), ": bias must have shape (", checked.n, ",), (1, ", checked.n, ") or (", checked.m,
+       ", 1), but has ", bias.view.shape(),
+       "; pass anything that varies along both as residual, or as c of tcgemm.addmm.");
+}
+
+// c, bias and residual may have fewer dimensions than the result, and size 1 in any of them.
+void check_broadcast(Op op, const CheckedGemm& checked, const CheckedOperand& operand) {
+  bool fits = operand.batch_dims <= checked.batch_dims &&
+              (operand.rows == 1 || operand.rows == checked.m) &&
+              (operand.cols == 1 || operand.cols == checked.n);
+  for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
+    const std::int64_t size = operand.view.sizes[d];
+    fits = size == 1 || size == checked.batch[d + checked.batch_dims - operand.batch_dims];
+  }
+  if (fits) return;
+  fail(name(op), ": ", operand.view.name, " of shape ", operand.view.shape(),
+       " does not broadcast to the result's shape ", checked.shape(),
+       "; each of its dimensions, counted from the last, must be 1 or that of the result.");
+}
+
+}  // namespace
+
+void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols) {
+  const View& view = operand.view;
+  std::int64_t d = view.dims;
+  if (shows_cols && d > 0) {
+    --d;
+    operand.cols = view.sizes[d];
+    operand.stride_col = view.strides[d];
+  }
+  if (shows_rows && d > 0) {
+    --d;
+    operand.rows = view.sizes[d];
+    operand.stride_row = view.strides[d];
+  }
+  operand.batch_dims = d;
+}
+
+void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
+  check_dims(op, checked);
+  CheckedOperand& a = checked[Slot::a];
+  CheckedOperand& b = checked[Slot::b];
+  checked.shows_rows = a.view.dims > 1;
+  checked.shows_cols = b.view.dims > 1;
+  bind_matrix_dims(a, checked.shows_rows, true);
+  if (checked.shows_cols) {
+    bind_matrix_dims(b, true, true);
+    if (op == Op::linear) {  // weight is (N, K)
+      std::swap(b.rows, b.cols);
+      std::swap(b.stride_row, b.stride_col);
+    }
+  } else {
+    bind_matrix_dims(b, true, false);
+  }
+  checked.m = a.rows;
+  checked.k = checked[Slot::sparse_a].view ? b.rows : a.cols;
+  checked.n = b.cols;
+  const bool sparse = checked[Slot::sparse_a].view || checked[Slot::sparse_b].view;
+  if (sparse && stored_k(checked, Slot::a, checked.k) != a.cols)
+    fail_stored_k(op, checked, Slot::a);
+  if (sparse && stored_k(checked, Slot::b, checked.k) != b.rows)
+    fail_stored_k(op, checked, Slot::b);
+  if (!sparse && b.rows != checked.k) fail_k(op, a.view, b.view, checked.k, b.rows);
+  check_batch(op, checked);
+  if (target != Target::cpu) check_range(op, checked);
+
+  std::copy_n(checked.batch, checked.batch_dims, checked.sizes);
+  checked.dims = checked.batch_dims;
+  if (checked.shows_rows) checked.sizes[checked.dims++] = checked.m;
+  if (checked.shows_cols) checked.sizes[checked.dims++] = checked.n;
+}
+
+void check_epilogue_shapes(Op op, CheckedGemm& checked) {
+  for (const Slot slot : kAddends) {
+    CheckedOperand& operand = checked[slot];
+    if (!operand.view) continue;
+    // A bias has rows and columns even if the result of matmul with a vector lacks one of them.
+    const bool is_bias = slot == Slot::bias;
+    bind_matrix_dims(operand, is_bias || checked.shows_rows, is_bias || checked.shows_cols);
+    if (slot == Slot::bias && op == Op::linear) check_linear_bias(op, checked);
+    if (slot == Slot::bias && op != Op::linear && op != Op::gemm) check_bias(op, checked);
+    check_broadcast(op, checked, operand);
+  }
+}
+
+}  // namespace tcgemm::ops

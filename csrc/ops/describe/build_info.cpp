@@ -1,0 +1,85 @@
+// Writes the macros that setup.py defines, and the catalog, as one line of JSON.
+#include "ops/describe/build_info.h"
+
+#include <optional>
+#include <string_view>
+
+#include "catalog.h"
+#include "ops/json.h"
+
+#ifndef TCGEMM_NVCC  // a CPU build has none
+#define TCGEMM_NVCC ""
+#endif
+
+namespace tcgemm::ops {
+namespace {
+
+// "13.0.88" -> "13.0"
+std::optional<std::string> cuda_version() {
+  const std::string_view full = TCGEMM_NVCC;
+  if (full.empty()) return std::nullopt;
+  return std::string(full.substr(0, full.find('.', full.find('.') + 1)));
+}
+
+JsonArray arches() {
+  JsonArray list;
+  for (std::string_view rest = TCGEMM_ARCHES; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    list.add(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+  }
+  return list;
+}
+
+JsonArray kernels() {
+  JsonArray list;
+  for (const GemmConfig& config : kCatalog)
+    if (TCGEMM_CUDA && built(config)) list.add(name(config));
+  return list;
+}
+
+// The types of each kernel of this build, with the index of its row in the catalog.
+JsonArray configs() {
+  JsonArray rows;
+  for (std::size_t row = 0; row < kCatalog.size(); ++row) {
+    const GemmConfig& config = kCatalog[row];
+    if (!TCGEMM_CUDA || !built(config)) continue;
+    rows.add(JsonObject()
+                 .add("index", row)
+                 .add("arch", name(config.arch))
+                 .add("input", name(config.input))
+                 .add("input_b", name(config.input_b))
+                 .add("accumulator", name(config.accumulator))
+                 .add("terms", int(config.terms))
+                 .add("sparse", bool(config.sparse)));
+  }
+  return rows;
+}
+
+// {"8.6": "8.0", ..}: compute capability of each GPU -> the architecture whose code it runs.
+JsonObject code() {
+  JsonObject object;
+  for (const int capability : {80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121}) {
+    const Code runs = code_on(capability);
+    if (!TCGEMM_CUDA || runs.capability == 0) continue;
+    object.add(name(Code{capability}).text, name(runs).text);
+  }
+  return object;
+}
+
+}  // namespace
+
+std::string build_info() {
+  return JsonObject()
+      .add("version", TCGEMM_VERSION)
+      .add("cuda", cuda_version())
+      .add("arches", arches())
+      .add("code", code())
+      .add("kernels", kernels())
+      .add("configs", configs())
+      .add("torch_target", "2.11")
+      .add("compiler", "g++ " __VERSION__)
+      .json();
+}
+
+}  // namespace tcgemm::ops

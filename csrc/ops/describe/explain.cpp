@@ -1,0 +1,129 @@
+// Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is allocated.
+#include "ops/describe/explain.h"
+
+#include "ops/check/check.h"
+#include "ops/product/batch.h"
+#include "plan/planner.h"
+
+namespace tcgemm::ops {
+namespace {
+
+constexpr const char* kDefaultDevice = "H200";
+
+const Device& choose_device(Op op, const Arguments& arguments, DeviceOf device_of) {
+  if (!arguments.device) {
+    if (const Device* device = device_of(arguments)) return *device;
+  }
+  const std::string& requested = arguments.device ? *arguments.device : kDefaultDevice;
+  const Device* device = plan::find_device(requested);
+  if (!device)
+    fail(name(op), ": device is \"", requested, "\", but the known GPUs are ", plan::device_names(),
+         "; pass one of these names, or None for the GPU of the tensors.");
+  return *device;
+}
+
+// Sets operand `out` to the result that a call would allocate, but without memory.
+void bind_unallocated_out(CheckedGemm& checked, std::int64_t* strides) {
+  contiguous_strides(checked.shape(), strides);
+  CheckedOperand& out = checked[Slot::out];
+  out.view = checked[Slot::a].view;
+  out.view.sizes = checked.sizes;
+  out.view.strides = strides;
+  out.view.dims = checked.dims;
+  out.view.dtype = checked.out_dtype;
+  out.view.address = 0;
+  bind_matrix_dims(out, checked.shows_rows, checked.shows_cols);
+}
+
+// The lines that the planner cannot write: how batch dimensions merge, and what a CPU call does.
+std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProblem& batched,
+                                   const Device& device, bool copied) {
+  std::string text;
+  if (copied)
+    text +=
+        "\n  copied        out is column-major: a row-major result is computed and copied, since "
+        "its "
+        "transpose would have other bits";
+  if (batched.problem.m != checked.m)
+    text += join("\n  batch         b serves every batch: the batch dimensions and the ", checked.m,
+                 " rows of a are one dimension of ", batched.problem.m, " rows");
+  if (batched.count() > 1)
+    text += join("\n  batch         the strides of the batch dimensions ",
+                 Shape{checked.batch, checked.batch_dims}, " do not merge, so ", batched.count(),
+                 " products like this run one after another; contiguous operands would be one");
+  if (is_cpu(checked[Slot::a].view))
+    text += join("\nThese tensors are on the CPU, where the CPU implementation runs; ",
+                 "the above is what one ", device.name, " would do.");
+  return text;
+}
+
+std::string answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
+  JsonObject object;
+  object.add("text", text).add("products", products);
+  if (facts.config_index >= 0) add_facts(object, facts);
+  return object.json();
+}
+
+}  // namespace
+
+void add_facts(JsonObject& object, const plan::Facts& facts) {
+  const auto [m, n, k] = facts.tile;
+  const bool launches = facts.config_index >= 0;
+  object.add("config_index", launches ? std::optional(facts.config_index) : std::nullopt)
+      .add("device", facts.device)
+      .add("kernel", facts.kernel)
+      .add("tuned", facts.tuned)
+      .add("product", facts.product)
+      .add("layout", facts.layout)
+      .add("swap_ab", facts.swap_ab)
+      .add("copies", facts.copies)
+      .add("tile", JsonArray().add(m).add(n).add(k))
+      .add("stages", facts.stages)
+      .add("threads", facts.threads)
+      .add("cluster", facts.cluster)
+      .add("slices", facts.slices)
+      .add("cluster_adds", facts.cluster_adds)
+      .add("grid", facts.grid)
+      .add("waves", facts.waves)
+      .add("workspace", facts.workspace)
+      .add("epilogue", facts.epilogue)
+      .add("store_path", facts.store_path)
+      .add("flops", facts.flops)
+      .add("bytes", facts.bytes)
+      .add("compute_microseconds", facts.compute_us)
+      .add("memory_microseconds", facts.memory_us)
+      .add("microseconds", facts.estimate_us)
+      .add("bound", facts.bound)
+      .add("why", facts.why);
+}
+
+std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
+  CheckedGemm checked;
+  check(op, arguments, Target::plan, checked);
+  const Device& device = choose_device(op, arguments, device_of);
+  std::int64_t strides[kMaxDims];
+  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
+  if (checked.empty())
+    return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
+                       "; nothing is launched."),
+                  {}, 0);
+  BatchedProblem batched;
+  make_problems(op, checked, arguments, batched);
+  const bool copied =
+      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
+  if (copied) {
+    bind_unallocated_out(checked, strides);
+    batched = {};
+    make_problems(op, checked, arguments, batched);
+  }
+  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
+  const Problem& problem = batched.problem;
+  const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
+                                            : plan::explain(problem, plan, device);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return answer(text + batch_and_device_lines(checked, batched, device, copied),
+                plan::facts(problem, plan, device), batched.count());
+}
+
+}  // namespace tcgemm::ops

@@ -1,0 +1,73 @@
+// Splits a float32 operand into its 16-bit terms once for many GEMMs (core/split_fp32.h).
+//
+//   w (N, K) --> workspace for b = w.t() with room for bf16 terms --> a copy cut to the f16 terms
+//
+// The copy is left out if the operand needs its bf16 terms.
+#include "ops/passes/prepack.h"
+
+#include "core/params.h"
+#include "core/split_fp32.h"
+#include "ops/product/batch.h"
+#include "plan/split_fp32.h"
+
+namespace tcgemm::ops {
+namespace {
+
+constexpr const char* kName = "tcgemm.prepare";
+
+void check(const View& w) {
+  if (!w.known || w.dtype != DType::f32)
+    fail(kName, ": w is ", type_name(w.scalar_type),
+         ", but torch.float32 alone is split into parts before it is multiplied; pass such a w to "
+         "the products as it is.");
+  if (w.dims != 2)
+    fail(kName, ": w must be a matrix (N, K), as the weight of tcgemm.linear, but has shape ",
+         w.shape(), "; prepare one matrix at a time.");
+  for (std::int64_t d = 0; d < w.dims; ++d)
+    if (w.sizes[d] > kLargestExtent)
+      fail(kName, ": w of shape ", w.shape(), " has a dimension of ", w.sizes[d],
+           ", but each can be at most 2**31 - 1024; split it with torch.split.");
+}
+
+// A GEMM of one row with w.t(). Its b is the same as in every other GEMM with w.t().
+Problem problem_of(const View& w) {
+  CheckedGemm checked;
+  CheckedOperand& b = checked[Slot::b];
+  b.view = w;
+  bind_matrix_dims(b, true, true);
+  std::swap(b.rows, b.cols);
+  std::swap(b.stride_row, b.stride_col);
+  checked.m = 1;
+  checked.n = b.cols;
+  checked.k = b.rows;
+  BatchedProblem batched;
+  collapse(checked, 1.0, 1.0, batched);
+  return batched.problem;
+}
+
+TensorHandle allocate_bytes(std::size_t count, const View& like) {
+  const std::int64_t size = static_cast<std::int64_t>(count);
+  return allocate("the parts of w", {&size, 1}, scalar_type_of(DType::u8), like);
+}
+
+}  // namespace
+
+TensorHandle prepack(const TensorHandle& tensor, Target target, PrepackBackend backend) {
+  const View w = view_of(kName, "w", tensor);
+  if (target == Target::none) {
+    refuse_device(kName, w);
+    refuse_dtype(kName, w);
+  }
+  check(w);
+  if (backend == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth)
+    return allocate_bytes(0, w);
+  const Problem problem = problem_of(w);
+  TensorHandle prepacked = allocate_bytes(plan::prepacked_bytes(problem, kBf16Terms), w);
+  backend(problem, prepacked, w);
+  if (first_byte(prepacked) & kUseBf16) return prepacked;
+  const TensorHandle used =
+      first_bytes(prepacked, static_cast<std::int64_t>(plan::prepacked_bytes(problem, kF16Terms)));
+  return contiguous_copy("the parts of w", used, view_of(kName, "the parts of w", used));
+}
+
+}  // namespace tcgemm::ops

@@ -1,0 +1,243 @@
+// The checks of the 2:4 operators, and the tensors that they allocate.
+#include "ops/passes/sparse.h"
+
+#include <torch/csrc/stable/c/shim.h>
+
+#include "core/params.h"
+
+namespace tcgemm::ops {
+namespace {
+
+// The operands of each operator, and its results:
+//
+//   compress24     w (M, K)                             -> values, metadata, excess (2,)
+//   decompress24   values, metadata                     -> w
+//   gather24       w, metadata                          -> values
+//   prune24        w                                    -> w
+//   tile24         metadata (M, metadata_columns(K))    -> tiles, 1-D
+
+Pattern parse_pattern(const char* op, const std::string& text) {
+  for (int i = 0; i < kPatterns; ++i)
+    if (text == name(static_cast<Pattern>(i))) return static_cast<Pattern>(i);
+  fail(op, ": pattern is \"", text,
+       "\", but there are \"2:4\" and, for torch.float32, \"1:2\"; pass one of these.");
+}
+
+bool can_be_sparse(DType type) {
+  return bits(type) <= 32 && type != DType::s32 && type != DType::tf32;
+}
+
+// The dtype of `what`, from torch's number of it.
+DType check_type(const char* op, const char* what, std::int32_t scalar_type, Pattern pattern) {
+  DType dtype = DType::f32;
+  if (!dtype_of(scalar_type, dtype) || !can_be_sparse(dtype))
+    fail(op, ": ", what, " is ", type_name(scalar_type),
+         ", but torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, "
+         "torch.float8_e5m2, torch.int8 and torch.uint8 are what can be sparse; convert it with "
+         ".to(...).");
+  if (pattern == Pattern::one_of_two && dtype != DType::f32)
+    fail(op, ": pattern is \"1:2\", which is for torch.float32, but ", what, " is ",
+         type_name(scalar_type), "; pass pattern=\"2:4\".");
+  return dtype;
+}
+
+void check_extent(const char* op, const char* what, std::int64_t extent) {
+  if (extent > kLargestExtent)
+    fail(op, ": ", what, " is ", extent,
+         ", but can be at most 2**31 - 1024; split the tensor with torch.split.");
+}
+
+void check_matrix(const char* op, const View& view, const char* shape) {
+  if (view.dims != 2)
+    fail(op, ": ", view.name, " must be a matrix ", shape, ", but has shape ", view.shape(),
+         "; take one matrix at a time, or reshape it.");
+  check_extent(op, "a dimension", view.sizes[0]);
+  check_extent(op, "a dimension", view.sizes[1]);
+}
+
+void check_metadata(const char* op, const View& metadata) {
+  if (metadata.scalar_type != scalar_type_of(DType::u8))
+    fail(op, ": metadata is ", type_name(metadata.scalar_type),
+         ", but positions of two bits stand in torch.uint8; pass the metadata that "
+         "tcgemm.compress24 gave.");
+  check_matrix(op, metadata, "(M, bytes of a row)");
+}
+
+void check_k(const char* op, std::int64_t k) {
+  if (k < 0)
+    fail(op, ": k is ", k,
+         ", but is the number of columns of the tensor that was compressed; pass its shape[1].");
+  check_extent(op, "k", k);
+}
+
+// `view` must have this number of columns, which follows from k and the pattern.
+void check_columns(const char* op, const View& view, std::int64_t columns, std::int64_t k,
+                   Pattern pattern) {
+  if (view.sizes[1] != columns)
+    fail(op, ": ", view.name, " has shape ", view.shape(), ", but k = ", k, " with pattern \"",
+         name(pattern), "\" takes ", columns, " columns; pass the k and the pattern of the tensor ",
+         "that was compressed.");
+}
+
+void check_same_device(const char* op, const View& metadata, const View& other) {
+  if (!metadata.same_device(other))
+    fail(op, ": metadata is on ", device_name(metadata), ", but ", other.name, " is on ",
+         device_name(other), "; move one of them with .to(...).");
+}
+
+void check_rows(const char* op, const View& metadata, const View& other) {
+  if (metadata.sizes[0] != other.sizes[0])
+    fail(op, ": metadata has shape ", metadata.shape(), ", but ", other.name, " of shape ",
+         other.shape(), " has ", other.sizes[0],
+         " rows; pass the values and the metadata that one call of tcgemm.compress24 gave.");
+}
+
+Matrix matrix(const View& view) {
+  return {view.address, view.dtype, view.strides[0], view.strides[1]};
+}
+
+TensorHandle matrix_like(const char* what, std::int64_t rows, std::int64_t columns,
+                         std::int32_t scalar_type, const View& like) {
+  const std::int64_t sizes[] = {rows, columns};
+  return allocate(what, {sizes, 2}, scalar_type, like);
+}
+
+TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t scalar_type,
+                         const View& like) {
+  return allocate(what, {&size, 1}, scalar_type, like);
+}
+
+View read_w(const char* op, const SparseArguments& arguments, Pattern pattern) {
+  const View w = view_of(op, "w", arguments.w);
+  check_type(op, "w", w.scalar_type, pattern);
+  check_matrix(op, w, "(M, K)");
+  return w;
+}
+
+SparseResults compress(const char* op, const SparseArguments& arguments,
+                       const SparseBackend& backend) {
+  Compression c;
+  c.pattern = parse_pattern(op, arguments.pattern);
+  c.prune = arguments.flag;
+  const View w = read_w(op, arguments, c.pattern);
+  c.w = matrix(w);
+  c.rows = w.sizes[0];
+  c.k = w.sizes[1];
+  SparseResults results{
+      matrix_like("the values", c.rows, value_columns(c.k, c.pattern), w.scalar_type, w),
+      matrix_like("the metadata", c.rows, metadata_columns(c.k, c.pattern),
+                  scalar_type_of(DType::u8), w),
+      vector_like("the excess", 2, aoti_torch_dtype_int64(), w)};
+  c.values = data(results[0]);
+  c.metadata = static_cast<std::uint8_t*>(data(results[1]));
+  c.excess = static_cast<std::int64_t*>(data(results[2]));
+  backend.compress(c, w);
+  return results;
+}
+
+SparseResults decompress(const char* op, const SparseArguments& arguments,
+                         const SparseBackend& backend) {
+  Decompression d;
+  d.pattern = parse_pattern(op, arguments.pattern);
+  d.k = arguments.k;
+  const View values = view_of(op, "values", arguments.values);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
+  check_same_device(op, metadata, values);
+  check_type(op, "values", values.scalar_type, d.pattern);
+  check_matrix(op, values, "(M, kept ones of a row)");
+  check_metadata(op, metadata);
+  check_k(op, d.k);
+  check_columns(op, values, value_columns(d.k, d.pattern), d.k, d.pattern);
+  check_columns(op, metadata, metadata_columns(d.k, d.pattern), d.k, d.pattern);
+  check_rows(op, metadata, values);
+  d.values = matrix(values);
+  d.metadata = matrix(metadata);
+  d.rows = values.sizes[0];
+  SparseResults results{matrix_like("the result", d.rows, d.k, values.scalar_type, values)};
+  d.w = data(results[0]);
+  backend.decompress(d, values);
+  return results;
+}
+
+SparseResults gather(const char* op, const SparseArguments& arguments,
+                     const SparseBackend& backend) {
+  Gathering g;
+  g.pattern = parse_pattern(op, arguments.pattern);
+  const View w = read_w(op, arguments, g.pattern);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
+  check_same_device(op, metadata, w);
+  check_metadata(op, metadata);
+  g.rows = w.sizes[0];
+  g.k = w.sizes[1];
+  check_columns(op, metadata, metadata_columns(g.k, g.pattern), g.k, g.pattern);
+  check_rows(op, metadata, w);
+  g.w = matrix(w);
+  g.metadata = matrix(metadata);
+  SparseResults results{
+      matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.scalar_type, w)};
+  g.values = data(results[0]);
+  backend.gather(g, w);
+  return results;
+}
+
+SparseResults prune(const char* op, const SparseArguments& arguments,
+                    const SparseBackend& backend) {
+  Pruning p;
+  p.pattern = parse_pattern(op, arguments.pattern);
+  p.transposable = arguments.flag;
+  if (p.transposable && p.pattern != Pattern::two_of_four)
+    fail(op, ": transposable pruning is of \"2:4\", but pattern is \"", name(p.pattern),
+         "\"; pass pattern=\"2:4\", or prune without transposable.");
+  const View w = read_w(op, arguments, p.pattern);
+  p.w = matrix(w);
+  p.rows = w.sizes[0];
+  p.k = w.sizes[1];
+  SparseResults results{matrix_like("the result", p.rows, p.k, w.scalar_type, w)};
+  p.pruned = data(results[0]);
+  backend.prune(p, w);
+  return results;
+}
+
+SparseResults tile(const char* op, const SparseArguments& arguments, const SparseBackend& backend) {
+  MetadataTiling t;
+  t.pattern = parse_pattern(op, arguments.pattern);
+  const View metadata = view_of(op, "metadata", arguments.metadata);
+  const DType dtype = check_type(op, "dtype", arguments.dtype, t.pattern);
+  if (t.pattern != pattern_of(dtype))
+    fail(op, ": ", type_name(dtype),
+         " that is 2:4 cannot be multiplied as tf32, which takes 1:2; convert the tensor to "
+         "torch.bfloat16, or prune it with pattern=\"1:2\".");
+  check_metadata(op, metadata);
+  check_k(op, arguments.k);
+  check_columns(op, metadata, metadata_columns(arguments.k, t.pattern), arguments.k, t.pattern);
+  t.metadata = matrix(metadata);
+  t.rows = metadata.sizes[0];
+  t.k = arguments.k;
+  t.bits = bits(dtype);
+  const std::int64_t tile_bytes = MetadataTiles{t.rows, t.k, t.bits}.bytes();
+  SparseResults results{vector_like("the tiles", tile_bytes, scalar_type_of(DType::u8), metadata)};
+  t.tiles = static_cast<std::uint32_t*>(data(results[0]));
+  backend.tile(t, metadata);
+  return results;
+}
+
+// Throws the reason why no backend computes a call with these tensors.
+[[noreturn]] void refuse(const char* op, const SparseArguments& arguments) {
+  const View views[] = {view_of(op, "w", arguments.w), view_of(op, "values", arguments.values),
+                        view_of(op, "metadata", arguments.metadata)};
+  for (const View& view : views) refuse_device(op, view);
+  for (const View& view : views)
+    if (view && !view.known) refuse_dtype(op, view);
+  refuse_dtype(op, arguments.w ? views[0] : views[2]);
+}
+
+}  // namespace
+
+SparseResults sparse(SparseOp op, const SparseArguments& arguments, Target target,
+                     const SparseBackend& backend) {
+  if (target == Target::none) refuse(name(op), arguments);
+  constexpr decltype(&compress) functions[kSparseOps] = {compress, decompress, gather, prune, tile};
+  return functions[static_cast<int>(op)](name(op), arguments, backend);
+}
+
+}  // namespace tcgemm::ops

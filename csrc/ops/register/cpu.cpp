@@ -1,0 +1,124 @@
+// The operators for CPU tensors. csrc/cpu computes them on torch's threads.
+#include <torch/csrc/stable/c/shim.h>
+
+#include "cpu/activation_backward.h"
+#include "cpu/dense.h"
+#include "cpu/pack_weight.h"
+#include "cpu/packed_weight.h"
+#include "cpu/quantize.h"
+#include "cpu/sparse.h"
+#include "ops/passes/activation_backward.h"
+#include "ops/passes/pack_weight.h"
+#include "ops/passes/prepack.h"
+#include "ops/passes/quantize.h"
+#include "ops/passes/sparse.h"
+#include "ops/product/dense.h"
+
+namespace tcgemm::ops {
+namespace {
+
+cpu::Parallel torch_threads() {
+  std::uint32_t threads = 1;
+  torch_get_num_threads(&threads);
+  return {static_cast<int>(threads),
+          [](std::int64_t begin, std::int64_t end, std::int64_t grain,
+             void (*body)(std::int64_t, std::int64_t, void*), void* context) {
+            if (torch_parallel_for(begin, end, grain, body, context) != 0)
+              fail("tcgemm: torch's thread pool failed; its message stands on stderr.");
+          }};
+}
+
+// A 2:4 operand, rows x k, as a new dense matrix.
+TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64_t rows,
+                          std::int64_t k, const View& like) {
+  Decompression dense;
+  dense.values = values;
+  dense.metadata = {metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
+  dense.rows = rows;
+  dense.k = k;
+  dense.pattern = pattern_of(values.dtype);
+  const std::int64_t sizes[] = {rows, k};
+  TensorHandle memory =
+      allocate("a sparse operand as a dense one", {sizes, 2}, like.scalar_type, like);
+  dense.w = data(memory);
+  cpu::decompress(dense, torch_threads());
+  return memory;
+}
+
+void run_dense(const BatchedProblem& batched) {
+  const cpu::Parallel parallel = torch_threads();
+  for_each_problem(batched, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
+}
+
+// The products with the matrix that a packed weight stands for, in the dtype of a.
+void run_packed(const BatchedProblem& batched, const View& a) {
+  BatchedProblem unpacked = batched;
+  Problem& p = unpacked.problem;
+  const std::int64_t sizes[] = {p.n, p.k};
+  const TensorHandle memory =
+      allocate("a packed weight as a dense one", {sizes, 2}, a.scalar_type, a);
+  cpu::unpack({{p.n, p.k, p.packed}, p[Slot::packed_b].address, a.dtype, data(memory)},
+              torch_threads());
+  p.set(Slot::b, Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), a.dtype, 1, p.k});
+  p.reset(Slot::packed_b);
+  run_dense(unpacked);
+}
+
+void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
+  if (batched.problem.has_packed_weight()) return run_packed(batched, checked[Slot::a].view);
+  if (!batched.problem.is_sparse()) return run_dense(batched);
+  TensorHandle dense_a, dense_b;
+  const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {
+    return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
+  };
+  BatchedProblem decompressed_batch = batched;
+  Problem& p = decompressed_batch.problem;
+  Matrix &a = p[Slot::a], &b = p[Slot::b];
+  if (p.has(Slot::sparse_a)) {
+    dense_a = decompressed(a, checked[Slot::sparse_a].view, p.m, p.k, checked[Slot::a].view);
+    a = dense(dense_a, a.dtype, p.k);
+  }
+  if (p.has(Slot::sparse_b)) {
+    dense_b =
+        decompressed(transposed(b), checked[Slot::sparse_b].view, p.n, p.k, checked[Slot::b].view);
+    b = transposed(dense(dense_b, b.dtype, p.k));
+  }
+  p.reset(Slot::sparse_a);
+  p.reset(Slot::sparse_b);
+  run_dense(decompressed_batch);
+}
+
+void run_quantize(const Quantization& quantization, const View&) {
+  cpu::quantize(quantization, torch_threads());
+}
+
+void run_pack_weight(const Packing& packing, const View&) {
+  cpu::pack_weight(packing, torch_threads());
+}
+
+void run_activation_backward(const ActivationBackward& task, const View&) {
+  cpu::activation_backward(task, torch_threads());
+}
+
+template <class Task, void (*pass)(const Task&, const cpu::Parallel&)>
+void run_sparse(const Task& task, const View&) {
+  pass(task, torch_threads());
+}
+
+constexpr SparseBackend kSparse{run_sparse<Compression, cpu::compress>,
+                                run_sparse<Decompression, cpu::decompress>,
+                                run_sparse<Gathering, cpu::gather>, run_sparse<Pruning, cpu::prune>,
+                                run_sparse<MetadataTiling, cpu::tile>};
+
+}  // namespace
+}  // namespace tcgemm::ops
+
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
+  using namespace tcgemm::ops;
+  register_gemm<Target::cpu, run_gemm>(m);
+  register_quantize<Target::cpu, run_quantize>(m);
+  register_pack_weight<Target::cpu, run_pack_weight>(m);
+  register_activation_backward<Target::cpu, run_activation_backward>(m);
+  register_prepack<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
+  register_sparse<Target::cpu, kSparse>(m);
+}
