@@ -16,12 +16,12 @@ from tcgemm._library import PACKAGE
 def results(kind: str) -> dict[str, dict[str, Any]]:
     """{name of the GPU: the file's object} of the stored results of "probe" or "ladder"."""
     folders = (PACKAGE.parent / "benchmarks" / "results" / kind, PACKAGE / "results" / kind)
-    found = {}
+    files = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")):
             stored = _object(path, path.stat().st_mtime_ns)
-            found.setdefault(stored["header"]["gpu"], stored)
-    return found
+            files.setdefault(stored["header"]["gpu"], stored)
+    return files
 
 
 @functools.cache

@@ -72,8 +72,8 @@ def short_name(dtype: torch.dtype | str) -> str:
     """The name in csrc/core/dtype.h of a torch dtype or of its name: "bf16" for torch.bfloat16,
     "torch.bfloat16" and "bfloat16". Other words come back as they are."""
     if isinstance(dtype, str):
-        known = getattr(torch, dtype.removeprefix("torch."), None)
-        return NAMES.get(known, dtype) if isinstance(known, torch.dtype) else dtype
+        named = getattr(torch, dtype.removeprefix("torch."), None)
+        return NAMES.get(named, dtype) if isinstance(named, torch.dtype) else dtype
     return NAMES.get(dtype, str(dtype))
 
 

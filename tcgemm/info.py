@@ -343,10 +343,10 @@ def support() -> list[Support]:
         A list of Support. Rows about GPUs are about the first GPU of this machine.
     """
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    found = []
+    rows = []
     for row in (*dtypes.TABLE, *dtypes.PACKED):
         for accumulator in map(dtypes.NAMES.__getitem__, row.accumulators):
-            found.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
+            rows.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
                 why = _why_not(family, row, accumulator, capability)
                 kernels = ",".join(
@@ -355,14 +355,14 @@ def support() -> list[Support]:
                         for kernel in _built(family, row, accumulator)
                     )
                 )
-                found.append(Support(row.name, accumulator, family, not why, why, kernels))
-    return found
+                rows.append(Support(row.name, accumulator, family, not why, why, kernels))
+    return rows
 
 
 def _operands(kernel: dict[str, Any]) -> str:
     a, b = kernel["input"], kernel["input_b"]
     if kernel["sparse"]:
-        first, second = ("f32 as tf32" if each == F32_INPUT else each for each in (a, b))
+        first, second = ("f32 as tf32" if operand == F32_INPUT else operand for operand in (a, b))
         return f"{first} {kernel['sparse']} by {second}"
     if kernel["terms"] > 1:
         return f"f32 as {kernel['terms']} {a} terms"
@@ -434,18 +434,18 @@ def _gpu_lines() -> list[str]:
             f"code for {build()['code'].get(f'{facts.major}.{facts.minor}', 'none')}"
         )
         capability = 10 * facts.major + facts.minor
-        known = known_device(facts.name, capability, facts.multi_processor_count)
-        lines.append(f"   planned {_planned_from(known)}")
+        entry = known_device(facts.name, capability, facts.multi_processor_count)
+        lines.append(f"   planned {_planned_from(entry)}")
     return lines
 
 
-def _planned_from(known: dict[str, Any] | None) -> str:
+def _planned_from(entry: dict[str, Any] | None) -> str:
     """The origin of the rates that a GPU is planned with."""
-    if known is None:
+    if entry is None:
         return "from what the driver reports: clock, memory bus, multiprocessors"
-    if known["rates_from"] == "measured":
-        return f"with rates measured on an {known['name']}"
-    return f"with the rates of the {known['name']}'s datasheet"
+    if entry["rates_from"] == "measured":
+        return f"with rates measured on an {entry['name']}"
+    return f"with the rates of the {entry['name']}'s datasheet"
 
 
 def _support_lines() -> list[str]:

@@ -236,7 +236,7 @@ def binary_mm(
     if operation not in OPERATIONS:
         raise RuntimeError(
             f"tcgemm.binary_mm: operation is {operation!r}, but there are "
-            f"{', '.join(f'{chr(34)}{each}{chr(34)}' for each in OPERATIONS)}; pass one of these."
+            f"{', '.join(f'{chr(34)}{name}{chr(34)}' for name in OPERATIONS)}; pass one of these."
         )
     call = {"k": a.shape[-1], "operation": operation}
     if torch.compiler.is_compiling():

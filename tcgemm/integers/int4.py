@@ -162,7 +162,7 @@ def _check_values(x: Tensor, signed: bool) -> None:
     if x.device.type == "meta" or torch.compiler.is_compiling() or x.numel() == 0:
         return
     least, most = _VALUES[bool(signed)]
-    low, high = (int(each) for each in torch.aminmax(x))
+    low, high = (int(bound) for bound in torch.aminmax(x))
     if low < least or high > most:
         kind = "signed" if signed else "unsigned"
         raise RuntimeError(

@@ -70,7 +70,7 @@ def _matrices(op: Operator, a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _types(a: Int4Tensor, b: Int4Tensor) -> str:
-    return ",".join("s4" if each.signed else "u4" for each in (a, b))
+    return ",".join("s4" if operand.signed else "u4" for operand in (a, b))
 
 
 def _gemm(op: Operator, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ def _gemm(op: Operator, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         residual = op.lift(residual, *dims)
     scale_a, scale_b, *others = scales
     tensors = (a.packed, b.packed, scale_a, scale_b, c, bias, residual, *others)
-    keywords = epilogue.given() | {"types": _types(a, b), "kernel_name": call.kernel_name}
+    keywords = epilogue.keywords() | {"types": _types(a, b), "kernel_name": call.kernel_name}
     try:
         if out is not None:
             return _OPS._int4_mm.out(*tensors, **keywords, out=op.lift(out, *dims))

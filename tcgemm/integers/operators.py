@@ -36,10 +36,10 @@ INT4 = (Int4Product("_int4_mm"), Int4Product("_int4_mm_amax", amax=True))
 
 def _count(op: Operator, per_byte: int) -> None:
     def formula(*args: Any, out_val: Any = None, **kwargs: Any) -> int:
-        given = op.given(args, kwargs)
-        out = given["out"] if out_val is None else out_val
+        arguments = op.arguments(args, kwargs)
+        out = arguments["out"] if out_val is None else out_val
         out = out[0] if isinstance(out, tuple | list) else out
-        return 2 * math.prod(out.shape) * per_byte * given["a"].shape[-1]
+        return 2 * math.prod(out.shape) * per_byte * arguments["a"].shape[-1]
 
     def register(flop_counter: Any) -> None:
         packet = getattr(torch.ops.tcgemm, op.name)

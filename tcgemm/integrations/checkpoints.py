@@ -28,43 +28,43 @@ TYPES = {("float", 8): "float8_e4m3fn", ("int", 8): "int8"}
 _NAME = "TcgemmConfig.of"
 
 
-def options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(config: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a TcgemmConfig for the quantization_config of a checkpoint.
 
     ValueError: no QuantLinear has such weights.
     """
-    method = str(getattr(given.get("quant_method"), "value", given.get("quant_method")))
+    method = str(getattr(config.get("quant_method"), "value", config.get("quant_method")))
     if method == "fp8":
-        found = _fp8(given)
+        options = _fp8(config)
     elif method == "compressed-tensors":
-        found = _compressed(given)
+        options = _compressed(config)
     else:
         raise ValueError(
             f"{_NAME}: quant_method is {method!r}; expected {' or '.join(map(repr, READERS))}."
         )
-    return {"layer": "QuantLinear", "checkpoint": method} | found
+    return {"layer": "QuantLinear", "checkpoint": method} | options
 
 
-def _fp8(given: Mapping[str, Any]) -> dict[str, Any]:
-    block = given.get("weight_block_size")
+def _fp8(config: Mapping[str, Any]) -> dict[str, Any]:
+    block = config.get("weight_block_size")
     if block is not None and list(block) != BLOCK:
         raise ValueError(f"{_NAME}: weight_block_size is {block}; expected {BLOCK} or none.")
     return {
         "dtype": "float8_e4m3fn",
         "granularity": "tensor" if block is None else "128x128",
-        "modules_to_not_convert": given.get("modules_to_not_convert") or ["lm_head"],
+        "modules_to_not_convert": config.get("modules_to_not_convert") or ["lm_head"],
     }
 
 
-def _compressed(given: Mapping[str, Any]) -> dict[str, Any]:
-    groups = list((given.get("config_groups") or {}).values())
-    found = {_group(each) for each in groups}
-    if len(found) != 1:
+def _compressed(config: Mapping[str, Any]) -> dict[str, Any]:
+    groups = list((config.get("config_groups") or {}).values())
+    kinds = {_group(group) for group in groups}
+    if len(kinds) != 1:
         raise ValueError(
-            f"{_NAME}: config_groups has {len(found)} kinds of weights; expected one of all layers."
+            f"{_NAME}: config_groups has {len(kinds)} kinds of weights; expected one of all layers."
         )
-    ((dtype, granularity),) = found
-    ignored = given.get("ignore") or ["lm_head"]
+    ((dtype, granularity),) = kinds
+    ignored = config.get("ignore") or ["lm_head"]
     return {"dtype": dtype, "granularity": granularity, "modules_to_not_convert": ignored}
 
 
@@ -95,20 +95,20 @@ def _group(group: Mapping[str, Any]) -> tuple[str, str]:
 
 def scaled_modules(files: Iterable[Any], suffix: str) -> list[str]:
     """The names of the modules that have such a scale in files of safetensors."""
-    found = []
+    modules = []
     for file in files:
         if not str(file).endswith(".safetensors"):
             raise ValueError(f"{file} is no file of safetensors, so its scales are not found.")
         with safe_open(str(file), framework="pt") as opened:
             names = [name.rpartition(".") for name in opened.keys()]  # noqa: SIM118
-        found += [module for module, _, last in names if last == suffix]
-    return found
+        modules += [module for module, _, last in names if last == suffix]
+    return modules
 
 
 def has(modules: Sequence[str], name: str) -> bool:
     """Is a module of a model one of these of a checkpoint, which may have a prefix more or less?"""
     return bool(name) and any(
-        each == name or each.endswith(f".{name}") or name.endswith(f".{each}") for each in modules
+        path == name or path.endswith(f".{name}") or name.endswith(f".{path}") for path in modules
     )
 
 
@@ -116,9 +116,9 @@ def check_all_read(modules: Sequence[str], read: Sequence[str], unused: Iterable
     """ValueError: a module of the checkpoint has a scale, and no layer takes it."""
     patterns = [re.compile(pattern) for pattern in unused]
     left = [
-        each
-        for each in modules
-        if not has(read, each) and not any(pattern.search(each) for pattern in patterns)
+        module
+        for module in modules
+        if not has(read, module) and not any(pattern.search(module) for pattern in patterns)
     ]
     if left:
         raise ValueError(

@@ -61,7 +61,7 @@ class _ShardedWeight(torch.Tensor):
         with below_dispatch_modes():
             result = func(*args, **(kwargs or {}))
         if func in _KEPT:
-            return tree_map_only(torch.Tensor, lambda each: each.as_subclass(cls), result)
+            return tree_map_only(torch.Tensor, lambda tensor: tensor.as_subclass(cls), result)
         return result
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -129,21 +129,23 @@ def gather_in_float8(model: torch.nn.Module) -> list[str]:
     Raises:
         ValueError: The model has no such layer, or it is sharded already.
     """
-    layers = {name: each for name, each in model.named_modules() if isinstance(each, Float8Linear)}
+    layers = {
+        name: layer for name, layer in model.named_modules() if isinstance(layer, Float8Linear)
+    }
     if not layers:
         raise ValueError(
             "gather_in_float8: the model has no tcgemm.nn.Float8Linear; call "
             "tcgemm.swap_linear(model, to=tcgemm.nn.Float8Linear) before."
         )
-    made: dict[int, torch.nn.Parameter] = {}  # a tied weight stays tied
+    parameters: dict[int, torch.nn.Parameter] = {}  # a tied weight stays tied
     for name, layer in layers.items():
         weight = layer.weight
         if is_dtensor(weight):
             raise ValueError(
                 f"gather_in_float8: {name}.weight is sharded already; call it before fully_shard."
             )
-        if id(weight) not in made:
+        if id(weight) not in parameters:
             data = weight.detach().as_subclass(_ShardedWeight)
-            made[id(weight)] = torch.nn.Parameter(data, requires_grad=weight.requires_grad)
-        layer.weight = made[id(weight)]
+            parameters[id(weight)] = torch.nn.Parameter(data, requires_grad=weight.requires_grad)
+        layer.weight = parameters[id(weight)]
     return list(layers)

@@ -63,10 +63,10 @@ def _merged(self: Any, base: Any, names: list[str], safe: bool) -> torch.nn.Modu
                 bias = bias + self.lora_B[name].bias * self.scaling[name]
         if safe and not bool(torch.isfinite(weight).all()):
             raise ValueError(f"The weight is not finite with the adapter {', '.join(names)} added.")
-        kept = base.weight.dtype
-        dense.weight = torch.nn.Parameter(weight.to(kept), requires_grad=False)
+        dtype = base.weight.dtype
+        dense.weight = torch.nn.Parameter(weight.to(dtype), requires_grad=False)
         if bias is not None:
-            dense.bias = torch.nn.Parameter(bias.detach().to(kept), requires_grad=False)
+            dense.bias = torch.nn.Parameter(bias.detach().to(dtype), requires_grad=False)
     if isinstance(base, QuantLinear):
         return QuantLinear.from_linear(dense, base.dtype, base.granularity)
     return dense
@@ -78,8 +78,8 @@ def _merge_ours(
     base = self.get_base_layer()
     if not isinstance(base, LAYERS) and _BEFORE not in self.__dict__:
         return _merge(self, safe_merge=safe_merge, adapter_names=adapter_names)
-    wanted = check_adapters_to_merge(self, adapter_names)
-    names = [name for name in wanted or () if name in self.lora_A]
+    adapters = check_adapters_to_merge(self, adapter_names)
+    names = [name for name in adapters or () if name in self.lora_A]
     if not names:
         return None
     if self.base_layer is not base:

@@ -106,13 +106,13 @@ class Parts:
         """Makes parts of what load_state_dict got, and DTensors of what learns."""
         self._check()
         for name in self.placements:
-            tensor, mine = state.get(prefix + name), layer._parameters.get(name)
+            tensor, parameter = state.get(prefix + name), layer._parameters.get(name)
             if not isinstance(tensor, torch.Tensor):
                 continue
-            if not isinstance(mine, DTensor):
+            if not isinstance(parameter, DTensor):
                 tensor = self._features(name, self.local(name, tensor), -1).contiguous()
             elif not isinstance(tensor, DTensor):
-                tensor = distributed_as(tensor, mine)
+                tensor = distributed_as(tensor, parameter)
             state[prefix + name] = tensor
 
     def _features(self, name: str, tensor: torch.Tensor, sign: int = 1) -> torch.Tensor:
@@ -315,8 +315,8 @@ def _set_parts(layer: Any, parts: Parts) -> None:
         if whole is not None:
             placement = [parts.placements[name]]
             tensor = distribute_tensor(whole.detach(), parts.mesh, placement, src_data_rank=None)
-            made = torch.nn.Parameter(tensor, requires_grad=whole.requires_grad)
-            setattr(layer, name, made)
+            parameter = torch.nn.Parameter(tensor, requires_grad=whole.requires_grad)
+            setattr(layer, name, parameter)
     layer._register_state_dict_hook(parts.save)
 
 
@@ -372,12 +372,12 @@ def _shard_sparse(
             "the plan, or take another number of processes."
         )
     ones = torch.ones(compressed.shape, dtype=compressed.dtype, device=compressed.device)
-    kept = compressed.mask(ones).to_dense()
+    mask = compressed.mask(ones).to_dense()
     weight: Any = layer.weight if layer.learns else compressed.to_dense()
-    part, kept = ((each[piece] if dim == 0 else each[:, piece]) for each in (weight, kept))
-    made = layer._compress(kept.contiguous()).mask(part.contiguous())
+    part, mask = ((tensor[piece] if dim == 0 else tensor[:, piece]) for tensor in (weight, mask))
+    shard = layer._compress(mask.contiguous()).mask(part.contiguous())
     layer.out_features, layer.in_features = part.shape
-    layer._set(made)
+    layer._set(shard)
     names = ("weight", "weight.values", "weight.metadata")
     placements: dict[str, Any] = dict.fromkeys(names, Shard(dim))
     placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}

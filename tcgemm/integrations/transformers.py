@@ -153,8 +153,8 @@ class TcgemmConfig(QuantizationConfigMixin):
         Raises:
             ValueError: The checkpoint has another method, or weights that no QuantLinear has.
         """
-        given = other if isinstance(other, dict) else other.to_dict()
-        return cls(**checkpoints.options_of(given))
+        config = other if isinstance(other, dict) else other.to_dict()
+        return cls(**checkpoints.options_of(config))
 
     def options(self) -> dict[str, Any]:
         """The arguments of swap_linear."""
@@ -185,8 +185,8 @@ class _ReadSparse(_Read):
     ) -> dict[str, list[Tensor]]:
         """The pruned weight; the layer is made sparse when all weights are there."""
         parts = {}
-        for name, given in input_dict.items():
-            tensor = given[0] if isinstance(given, list) else given
+        for name, tensors in input_dict.items():
+            tensor = tensors[0] if isinstance(tensors, list) else tensors
             parts[name[name.rindex("weight.") :]] = tensor
         rows, columns = parts["weight.values"].shape[0], int(parts["weight.format"][2])
         layer = SparseLinear24(columns, rows, bias=False, dtype=parts["weight.values"].dtype)
@@ -205,8 +205,8 @@ class _ReadScale(_Read):
         **kwargs: Any,
     ) -> dict[str, list[Tensor]]:
         """The scale, in float32."""
-        (given,) = input_dict.values()
-        scale = given[0] if isinstance(given, list) else given
+        (tensors,) = input_dict.values()
+        scale = tensors[0] if isinstance(tensors, list) else tensors
         name = kwargs["full_layer_name"]
         own = kwargs["model"].get_submodule(name.rpartition(".")[0]).weight_scale
         return {name: [checkpoints.as_scale(scale, own, name)]}
@@ -215,8 +215,8 @@ class _ReadScale(_Read):
 def _modules(name: str, names: list[str]) -> list[str]:
     """What swap_linear takes for a name: "lm_head" stands for every module of that last name."""
     if name.startswith("re:"):  # of compressed-tensors
-        return [each for each in names if re.match(name[3:], each)]
-    full = [each for each in names if each == name or each.endswith(f".{name}")]
+        return [module for module in names if re.match(name[3:], module)]
+    full = [module for module in names if module == name or module.endswith(f".{name}")]
     return full or ([] if name == "lm_head" else [name])
 
 
@@ -302,9 +302,9 @@ class TcgemmQuantizer(HfQuantizer):
         # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
         self._config.checkpoint = METHOD
         left = [
-            each
-            for each in getattr(model, "_weight_conversions", None) or []
-            if not any(isinstance(op, _Read) for op in getattr(each, "operations", ()))
+            conversion
+            for conversion in getattr(model, "_weight_conversions", None) or []
+            if not any(isinstance(op, _Read) for op in getattr(conversion, "operations", ()))
         ]
         model._weight_conversions = left or None
         return model
@@ -317,7 +317,7 @@ class TcgemmQuantizer(HfQuantizer):
         dense = [
             name
             for name, module in model.named_modules()
-            if name in self.report.swapped and any(each.includes(module) for each in DENSE)
+            if name in self.report.swapped and any(kind.includes(module) for kind in DENSE)
         ]
         if len(dense) == len(self.report.swapped):
             self.remove_quantization_config(model)

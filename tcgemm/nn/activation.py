@@ -12,9 +12,9 @@ def check_activation(layer: str, activation: object) -> None:
     if activation is None or (isinstance(activation, str) and activation in ACTIVATIONS):
         return
     words = ", ".join(f'"{word}"' for word in ACTIVATIONS)
-    given = f'"{activation}"' if isinstance(activation, str) else repr(activation)
+    shown = f'"{activation}"' if isinstance(activation, str) else repr(activation)
     raise RuntimeError(
-        f"{layer}: activation is {given}, but it must be {words} or None; pass one of these words, "
+        f"{layer}: activation is {shown}, but it must be {words} or None; pass one of these words, "
         "or call another activation after the layer."
     )
 

@@ -61,13 +61,13 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
             *(kdim, vdim, batch_first, device, dtype),
         )
-        theirs = self.out_proj
+        dense = self.out_proj
         self.batch_invariant = batch_invariant
         out_proj = Linear(
-            *(self.embed_dim, self.embed_dim, theirs.bias is not None, "meta"),
+            *(self.embed_dim, self.embed_dim, dense.bias is not None, "meta"),
             batch_invariant=batch_invariant,
         )
-        out_proj.weight, out_proj.bias = theirs.weight, theirs.bias
+        out_proj.weight, out_proj.bias = dense.weight, dense.bias
         self.out_proj = out_proj
 
     def forward(
@@ -128,7 +128,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         else:
             weights = weight.chunk(3)
         inputs = (query, key, value)
-        return [linear(*each) for each in zip(inputs, weights, biases, strict=True)]
+        return [linear(*operands) for operands in zip(inputs, weights, biases, strict=True)]
 
     def _mask(self, q, k, attn_mask, key_padding_mask, is_causal, need_weights):
         """(the sum of both masks, is attention causal without a mask?). The sum is in floating
@@ -188,9 +188,9 @@ def _as_float(
 ) -> Tensor:
     """The mask in floating point, to be added to the scores: True becomes -inf."""
     if tuple(mask.shape) not in shapes:
-        wanted = " or ".join(str(tuple(shape)) for shape in shapes)
+        expected = " or ".join(str(tuple(shape)) for shape in shapes)
         raise RuntimeError(
-            f"{_NAME}: {name} has the shape {tuple(mask.shape)}, but {wanted} is expected; "
+            f"{_NAME}: {name} has the shape {tuple(mask.shape)}, but {expected} is expected; "
             "reshape it."
         )
     if mask.dtype is torch.bool:

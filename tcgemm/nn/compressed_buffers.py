@@ -173,20 +173,20 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves and converts the SparseTensor24, whose dtype decides its pattern."""
         compressed = fn(self.compressed)
-        kept = {key: self._buffers.pop(key) for key in self._keys()}
+        buffers = {key: self._buffers.pop(key) for key in self._keys()}
         try:
             super()._apply(fn, recurse)
         finally:
-            self._buffers.update(kept)
+            self._buffers.update(buffers)
         self._set(compressed)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         """A pickle has the SparseTensor24 in place of the tensors inside it, because the metadata
         are reordered for the device on which it is loaded."""
-        mine = set(self._keys())
-        buffers = {name: each for name, each in self._buffers.items() if name not in mine}
-        names = self._non_persistent_buffers_set - mine
+        own_names = set(self._keys())
+        buffers = {name: buffer for name, buffer in self._buffers.items() if name not in own_names}
+        names = self._non_persistent_buffers_set - own_names
         state = {"_sparse": None, "_inside": {}, "_checked": None, "_ready": None}
         state["_buffers"] = buffers | {self._own: self.compressed}
         state["_non_persistent_buffers_set"] = names | {self._own}

@@ -56,14 +56,14 @@ class Coverage:
         kinds = [
             NotReached(
                 kind,
-                modules=len({module for module, _, _ in found}),
-                parameters=tuple(dict.fromkeys(attribute for _, attribute, _ in found)),
-                weights=sum(weights for _, _, weights in found),
+                modules=len({module for module, _, _ in reason}),
+                parameters=tuple(dict.fromkeys(attribute for _, attribute, _ in reason)),
+                weights=sum(weights for _, _, weights in reason),
             )
-            for kind, found in missed.items()
+            for kind, reason in missed.items()
         ]
-        total = reached + sum(each.weights for each in kinds)
-        return reached, total, sorted(kinds, key=lambda each: -each.weights)
+        total = reached + sum(entry.weights for entry in kinds)
+        return reached, total, sorted(kinds, key=lambda entry: -entry.weights)
 
 
 def _matrices_of(module: Any) -> Iterator[tuple[str, object, int]]:

@@ -86,9 +86,9 @@ def shown_invariance(layer: Any) -> str:
     return ", batch_invariant=True" if layer.batch_invariant else ""
 
 
-def inherited_invariance(linear: torch.nn.Module, given: bool) -> bool:
+def inherited_invariance(linear: torch.nn.Module, batch_invariant: bool) -> bool:
     """batch_invariant of a layer that is made from a linear layer: given, or the linear layer's."""
-    return given or getattr(linear, "batch_invariant", False)
+    return batch_invariant or getattr(linear, "batch_invariant", False)
 
 
 def check_linear(layer: str, linear: object) -> None:
@@ -110,14 +110,14 @@ def state_of(
     return state
 
 
-def why_not_converted(module: Any, dtypes: Sequence[torch.dtype], done: str) -> str | None:
+def why_not_converted(module: Any, dtypes: Sequence[torch.dtype], action: str) -> str | None:
     """The reason why a module cannot become a layer that stores its weight in another form.
 
     `done` is the word for the conversion, and `dtypes` are the dtypes of weights that have one.
     """
     if module.weight.dtype not in dtypes:
-        names = ", ".join(str(each) for each in dtypes)
-        return f"has weights of {module.weight.dtype}; only weights of {names} are {done}"
+        names = ", ".join(str(dtype) for dtype in dtypes)
+        return f"has weights of {module.weight.dtype}; only weights of {names} are {action}"
     if "weight" not in module._parameters:
         return "has a weight that is computed from other tensors, as by torch.nn.utils.prune"
     return None

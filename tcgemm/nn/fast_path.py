@@ -26,9 +26,9 @@ def update(model: torch.nn.Module) -> None:
         for kind, attribute, off in _SWITCHES:
             if not isinstance(module, kind) or not hasattr(module, attribute):
                 continue
-            ours = any(exchange.layer_of(child) for child in module.modules())
-            if ours and _KEPT not in vars(module):
+            has_layers = any(exchange.layer_of(child) for child in module.modules())
+            if has_layers and _KEPT not in vars(module):
                 vars(module)[_KEPT] = getattr(module, attribute)
                 setattr(module, attribute, off)
-            elif not ours and _KEPT in vars(module):
+            elif not has_layers and _KEPT in vars(module):
                 setattr(module, attribute, vars(module).pop(_KEPT))

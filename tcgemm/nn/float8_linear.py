@@ -167,9 +167,9 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         for (_, _, mesh), group in alike.items():
             measured = all(layer._measured for layer in group)
             processes = mesh.get_group() if mesh is not None else None
-            known = move_history([layer._state() for layer in group], processes)
+            are_known = move_history([layer._state() for layer in group], processes)
             if not measured:  # reads the GPU, in the first steps only
-                for layer, is_known in zip(group, known.tolist(), strict=True):
+                for layer, is_known in zip(group, are_known.tolist(), strict=True):
                     layer._measured = is_known
 
     def _state(self) -> State:

@@ -129,9 +129,9 @@ class Linear(HasActivation, torch.nn.Linear):
         precision_used: Precision | None = None
         if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
-            kept = self._prepared_weight(weight) if keeps else None
+            terms = self._prepared_weight(weight) if keeps else None
             # With "prepared", a call without a prepared weight has the bits of one with it.
-            weight, precision_used = (weight, "prepared") if kept is None else (kept, "highest")
+            weight, precision_used = (weight, "prepared") if terms is None else (terms, "highest")
         options = (None, None, precision_used, self.batch_invariant)
         epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
         return dispatch.gemm(
@@ -194,7 +194,7 @@ class Linear(HasActivation, torch.nn.Linear):
 def _why_not(module: Any) -> str | None:
     dtype = module.weight.dtype
     if dtype not in dtypes.DIFFERENTIABLE:
-        names = ", ".join(str(each) for each in dtypes.DIFFERENTIABLE)
+        names = ", ".join(str(dtype) for dtype in dtypes.DIFFERENTIABLE)
         return f"has weights of {dtype}; layers of tcgemm have {names}"
     return _why_not_multiplied(module.weight)
 

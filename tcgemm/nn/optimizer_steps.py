@@ -35,9 +35,9 @@ def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Non
         # A layer that swap_linear has replaced meanwhile has no such method.
         if hasattr(layer, "_after_step"):
             of_weight.setdefault(id(layer._parameters.get("weight")), []).append(layer)
-    found: dict[Any, list[Any]] = {}
-    for weight in (each for group in optimizer.param_groups for each in group["params"]):
+    owners: dict[Any, list[Any]] = {}
+    for weight in (parameter for group in optimizer.param_groups for parameter in group["params"]):
         for layer in of_weight.get(id(weight), ()):
-            found.setdefault(type(layer)._after_step, []).append(layer)
-    for move, layers in found.items():
+            owners.setdefault(type(layer)._after_step, []).append(layer)
+    for move, layers in owners.items():
         move(layers)

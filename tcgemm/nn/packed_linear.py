@@ -122,7 +122,9 @@ class PackedLinear(HasActivation, torch.nn.Module):
             table=table,
         )
         stored = packed.stored
-        rows = {name: _rows(each, out_features) for name, each in stored.parts.given().items()}
+        rows = {
+            name: _rows(tensor, out_features) for name, tensor in stored.parts.tensors().items()
+        }
         if stored.layout.form.scales != (E8M0,):  # which have no 0
             rows["scales"].zero_()
         layout = stored.layout._replace(n=out_features)
@@ -217,13 +219,13 @@ class PackedLinear(HasActivation, torch.nn.Module):
     @property
     def packed(self) -> PackedWeight:
         """The weight as a tcgemm.PackedWeight, which shares the buffers."""
-        kept = self._packed
+        weight = self._packed
         buffers: Any = self._buffers
         released = buffers["codes"] is None
-        if kept is not None:
-            mine = kept.stored.tensors
-            if all(getattr(mine, name) is buffers[name] for name in _PARTS[released:]):
-                return kept
+        if weight is not None:
+            tensors = weight.stored.tensors
+            if all(getattr(tensors, name) is buffers[name] for name in _PARTS[released:]):
+                return weight
             self._restore_codes()
         parts = Parts(*(buffers[name] for name in _PARTS))
         packed = PackedWeight(Stored(parts, self._layout(), self.shown_dtype))
@@ -344,7 +346,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         parts = of_bytes(self.packed.stored.parts, format_of(_NAME, self.format))
-        for name, tensor in {**parts.given(), "bias": self.bias}.items():
+        for name, tensor in {**parts.tensors(), "bias": self.bias}.items():
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
@@ -369,7 +371,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         except (RuntimeError, TypeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return
-        for name, tensor in parts.items() if isinstance(parts, dict) else parts.given().items():
+        for name, tensor in parts.items() if isinstance(parts, dict) else parts.tensors().items():
             state_dict[prefix + name] = tensor
             own: Any = self._buffers[name]
             if own.dtype is not tensor.dtype:  # scales of another dtype
@@ -401,18 +403,18 @@ class PackedLinear(HasActivation, torch.nn.Module):
     def _checked(self, state_dict: dict[str, Any], prefix: str) -> dict[str, Tensor]:
         """The parts of a saved layer that this layer has as well, as buffers."""
         names = [name for name in _PARTS if self._buffers[name] is not None]
-        given = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
+        tensors = {name: state_dict[prefix + name] for name in names if prefix + name in state_dict}
         form = format_of(_NAME, self.format)
-        if len(given) == len(names):
-            check_parts(_NAME, of_bytes(Parts(**given), form), self._layout())
-            if form.table is not None and not given["table"].is_meta:
+        if len(tensors) == len(names):
+            check_parts(_NAME, of_bytes(Parts(**tensors), form), self._layout())
+            if form.table is not None and not tensors["table"].is_meta:
                 own = table_of(form)
-                if not torch.equal(given["table"].cpu(), own):  # pyright: ignore
+                if not torch.equal(tensors["table"].cpu(), own):  # pyright: ignore
                     raise RuntimeError(
                         f"{_NAME}: table is not that of the format {self.format!r}; load the state "
                         "into a layer of its format, or of the format 'table'."
                     )
-        return {name: bytes_of(tensor) for name, tensor in given.items()}
+        return {name: bytes_of(tensor) for name, tensor in tensors.items()}
 
 
 def _rows(part: Tensor, rows: int) -> Tensor:

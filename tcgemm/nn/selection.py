@@ -24,22 +24,22 @@ class Selector:
     function: Callable[[torch.nn.Module, str], object] | None  # None: there are patterns
     patterns: tuple[str, ...]
 
-    def __init__(self, argument: str, given: Selection, names: list[str]) -> None:
+    def __init__(self, argument: str, selection: Selection, names: list[str]) -> None:
         self.argument, self.function, self.patterns = argument, None, ()
-        if isinstance(given, str):
-            self.patterns = (given,)
-        elif isinstance(given, (torch.nn.Module, type)):
-            raise RuntimeError(_expected(argument, given))
-        elif callable(given):
-            _check_signature(argument, given)
-            self.function = given
-        elif isinstance(given, Iterable):
-            self.patterns = tuple(given)
+        if isinstance(selection, str):
+            self.patterns = (selection,)
+        elif isinstance(selection, (torch.nn.Module, type)):
+            raise RuntimeError(_expected(argument, selection))
+        elif callable(selection):
+            _check_signature(argument, selection)
+            self.function = selection
+        elif isinstance(selection, Iterable):
+            self.patterns = tuple(selection)
         else:
-            raise RuntimeError(_expected(argument, given))
+            raise RuntimeError(_expected(argument, selection))
         for pattern in self.patterns:
             if not isinstance(pattern, str):
-                raise RuntimeError(_expected(argument, given))
+                raise RuntimeError(_expected(argument, selection))
             if not any(_matches(pattern, name) for name in names):
                 raise RuntimeError(_unmatched(argument, pattern, names))
 
@@ -84,12 +84,12 @@ def _check_signature(argument: str, function: Callable[..., object]) -> None:
         ) from error
 
 
-def _expected(argument: str, given: object) -> str:
+def _expected(argument: str, value: object) -> str:
     hint = ""
-    if isinstance(given, type) and issubclass(given, torch.nn.Module):
-        hint = f", or to={given.__name__} if layers of that class are wanted"
+    if isinstance(value, type) and issubclass(value, torch.nn.Module):
+        hint = f", or to={value.__name__} if layers of that class are wanted"
     return (
-        f"tcgemm.swap_linear: {argument} is {given!r}, but it must be a function of (module, "
+        f"tcgemm.swap_linear: {argument} is {value!r}, but it must be a function of (module, "
         f'name), a name, a glob pattern such as "*.mlp.*", or a list of names and patterns; pass '
         f"one of these{hint}."
     )

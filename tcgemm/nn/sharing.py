@@ -20,23 +20,23 @@ def _key(parameter: torch.Tensor) -> object:
 
 def owners(model: torch.nn.Module) -> _Owners:
     """Parameter -> (module, attribute) of each module that has it."""
-    found: _Owners = {}
+    result: _Owners = {}
     for name, module in model.named_modules():
         for attribute, parameter in module._parameters.items():
             if parameter is not None:
-                found.setdefault(_key(parameter), []).append((name, attribute))
-    return found
+                result.setdefault(_key(parameter), []).append((name, attribute))
+    return result
 
 
 def why_cut(
-    module: torch.nn.Module, name: str, state: dict[str, Any], found: _Owners
+    module: torch.nn.Module, name: str, state: dict[str, Any], owners_of: _Owners
 ) -> str | None:
     """The reason if a module that gets `state` would lose a Parameter that other modules have."""
-    kept = state.get("_parameters", module._parameters)
+    parameters = state.get("_parameters", module._parameters)
     for attribute, parameter in module._parameters.items():
-        if parameter is None or kept.get(attribute) is parameter:
+        if parameter is None or parameters.get(attribute) is parameter:
             continue
-        others = [owner for owner, _ in found[_key(parameter)] if owner != name]
+        others = [owner for owner, _ in owners_of[_key(parameter)] if owner != name]
         if others:
             more = f" and {len(others) - 3} more" if others[3:] else ""
             with_whom = ", ".join(other or "the model itself" for other in others[:3])

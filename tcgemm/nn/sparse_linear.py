@@ -281,14 +281,14 @@ class SparseLinear24(SparseState):
 
     def _multiply(self, input: Any) -> Tensor:
         weight: Any
-        kept = not (self.training or _compiling())
+        is_constant = not (self.training or _compiling())
         if not _compiling() and is_dtensor(input):
             raise RuntimeError(
                 f"{_NAME}: x is a DTensor, but the weight is not; make the layer parallel with the "
                 "styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), or "
                 "x.to_local() if it is sharded by rows."
             )
-        if kept:
+        if is_constant:
             self._check_positions()
         if is_exporting() or (not _compiling() and is_tracing()):  # by torch.jit.trace
             return self._exported(input)
@@ -297,18 +297,18 @@ class SparseLinear24(SparseState):
                 self._check_weight()
             if isinstance(input, torch.fx.Proxy):  # in fx.symbolic_trace
                 weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
-                kept = False
-            elif kept and not (_grad_enabled() and self.weight.requires_grad):
+                is_constant = False
+            elif is_constant and not (_grad_enabled() and self.weight.requires_grad):
                 with torch.inference_mode(False), torch.no_grad():
                     self._set(self.kept.mask(self._dense()))
                 weight = self.kept
             else:
                 if self.training and not _compiling():
                     self._count()
-                weight, kept = self.compressed.mask(self._dense()), False
+                weight, is_constant = self.compressed.mask(self._dense()), False
         else:
             weight = self.compressed
-        if kept:
+        if is_constant:
             self._prepare(weight)
         x: Any = input
         bias, invariant = local_bias(self.bias, self._parts), self.batch_invariant
@@ -428,7 +428,7 @@ class SparseLinear24(SparseState):
 
 def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_every: int) -> None:
     if weight.dtype not in DTYPES:
-        names = ", ".join(str(each) for each in DTYPES)
+        names = ", ".join(str(dtype) for dtype in DTYPES)
         raise RuntimeError(
             f"{_NAME}: the weight is {weight.dtype}, but sparse layers have {names}; convert it "
             "with .to(...)."

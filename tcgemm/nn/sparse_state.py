@@ -54,8 +54,8 @@ class SparseState(CompressedBuffers):
     def _pruned(self, weight: Tensor) -> SparseTensor24:
         if self.method != "mask":
             return self._compress(weight)
-        mine = self.compressed
-        return mine.mask(weight.to(mine.device, mine.dtype))
+        compressed = self.compressed
+        return compressed.mask(weight.to(compressed.device, compressed.dtype))
 
     def _fqn_modifiers(self) -> dict[str, str]:
         """The attribute in which torch.distributed.checkpoint.state_dict looks up the names of the
@@ -99,17 +99,17 @@ class SparseState(CompressedBuffers):
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
         parts = [state_dict.pop(f"{key}.{name}", None) for name in _PARTS]
-        given = state_dict.get(key)
+        tensor = state_dict.get(key)
         if not self.learns:
             state_dict.pop(key, None)
         compressed = None
         try:
-            _check_tensors(key, dict(zip(_PARTS, parts, strict=True)), given)
+            _check_tensors(key, dict(zip(_PARTS, parts, strict=True)), tensor)
             self._check_all_processes(key, parts)
             if all(part is not None for part in parts):
                 compressed = self._restored(*map(full_tensor, parts))
-            elif given is not None:
-                dense = given.detach()
+            elif tensor is not None:
+                dense = tensor.detach()
                 compressed = self._pruned(
                     self._whole_or_part(dense) if is_dtensor(dense) else dense
                 )
@@ -124,7 +124,7 @@ class SparseState(CompressedBuffers):
         except RuntimeError as error:
             error_msgs.append(f"{key}: {error}")
             return
-        if self.learns and given is None and compressed is not None:
+        if self.learns and tensor is None and compressed is not None:
             state_dict |= self._dense_state(key, compressed)
         super()._load_from_state_dict(
             *(state_dict, prefix, local_metadata, strict),
@@ -140,10 +140,10 @@ class SparseState(CompressedBuffers):
             return
         mesh: Any = self.weight
         mesh, missing = mesh.device_mesh, any(part is None for part in parts)
-        seen = torch.tensor([missing, not missing], dtype=torch.int32, device=mesh.device_type)
+        counts = torch.tensor([missing, not missing], dtype=torch.int32, device=mesh.device_type)
         for group in mesh.get_all_groups():
-            torch.distributed.all_reduce(seen, torch.distributed.ReduceOp.MAX, group)
-        if seen.sum() != 1:
+            torch.distributed.all_reduce(counts, torch.distributed.ReduceOp.MAX, group)
+        if counts.sum() != 1:
             raise RuntimeError(
                 f"{_NAME}: the state of some processes has {key}.values, {key}.metadata and "
                 f"{key}.format, and that of others has not, as broadcast_from_rank0 leaves it; "
@@ -162,10 +162,10 @@ class SparseState(CompressedBuffers):
         weight: Any = self.weight
         dense = compressed.to_dense()
         if not weight.is_meta:
-            mine = self._whole_or_part(weight)
-            loaded = compressed.to(mine.device, mine.dtype)
-            same = torch.equal(loaded.mask(mine, turned=False).values, loaded.values)
-            if same and not torch.equal(loaded.to_dense(), mine):
+            current = self._whole_or_part(weight)
+            loaded = compressed.to(current.device, current.dtype)
+            same = torch.equal(loaded.mask(current, turned=False).values, loaded.values)
+            if same and not torch.equal(loaded.to_dense(), current):
                 return {}
         if self._parts is not None:
             dense = self._parts.shared("weight", dense).full_tensor()
@@ -200,18 +200,18 @@ class SparseState(CompressedBuffers):
     @torch.no_grad()
     def _take(self, compressed: SparseTensor24, assign: bool) -> None:
         """Copies in place if possible, so that captured CUDA graphs use the new weight."""
-        mine = self.compressed
+        current = self.compressed
         self._ready, self._seen = None, None
-        if assign or mine.is_meta or mine.pattern != compressed.pattern:
+        if assign or current.is_meta or current.pattern != compressed.pattern:
             if not assign:
-                compressed = compressed.to(mine.device, mine.dtype)
+                compressed = compressed.to(current.device, current.dtype)
             self._set(compressed)
         else:
-            mine.copy_(compressed)
+            current.copy_(compressed)
 
 
-def _check_tensors(key: str, parts: dict[str, object], given: object) -> None:
-    for name, value in (parts | {"weight": given}).items():
+def _check_tensors(key: str, parts: dict[str, object], weight: object) -> None:
+    for name, value in (parts | {"weight": weight}).items():
         if value is not None and not isinstance(value, torch.Tensor):
             place = key if name == "weight" else f"{key}.{name}"
             raise RuntimeError(
@@ -220,21 +220,22 @@ def _check_tensors(key: str, parts: dict[str, object], given: object) -> None:
             )
 
 
-def _masked_shards(kept: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
+def _masked_shards(mask: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
     """(values, metadata) of kept.mask(weight) for a DTensor. If the ranks have whole rows, they do
     not communicate; otherwise every rank must call it."""
     distributed = torch.distributed.tensor  # is imported already, because there is a DTensor
     whole_rows = all(
-        type(each) is distributed.Replicate or (type(each) is distributed.Shard and each.dim == 0)
-        for each in weight.placements
+        type(placement) is distributed.Replicate
+        or (type(placement) is distributed.Shard and placement.dim == 0)
+        for placement in weight.placements
     )
     if not whole_rows:
-        return kept.mask(full_tensor(weight), turned=False).stored()[:2]
-    metadata: Any = distributed_as(kept.metadata, weight)
+        return mask.mask(full_tensor(weight), turned=False).stored()[:2]
+    metadata: Any = distributed_as(mask.metadata, weight)
     positions = metadata.to_local()
     shard = weight.to_local().to(positions.device)  # CPUOffloadPolicy keeps it on the CPU
-    values = gather(shard, positions, kept.pattern)
-    shape, stride = kept.values.shape, kept.values.stride()
+    values = gather(shard, positions, mask.pattern)
+    shape, stride = mask.values.shape, mask.values.stride()
     mesh, placements = weight.device_mesh, weight.placements
     values = distributed.DTensor.from_local(values, mesh, placements, shape=shape, stride=stride)
     return values, metadata

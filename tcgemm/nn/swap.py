@@ -180,9 +180,9 @@ def swap_linear(
     names = [name for name, _ in _layers(model, None, list(itertools.chain(*EXCHANGES.values())))]
     arguments: Any = {"filter_fn": filter_fn, "skip": skip}
     selectors = [
-        Selector(argument, given, names)
-        for argument, given in arguments.items()
-        if given is not None
+        Selector(argument, selection, names)
+        for argument, selection in arguments.items()
+        if selection is not None
     ]
     owners = {} if shared else sharing.owners(model)
     coverage = Coverage(model)
@@ -191,15 +191,15 @@ def swap_linear(
     try:
         # On the way back, an output projection comes before the attention that calls it.
         for name, module in reversed(modules) if to is torch.nn.Linear else modules:
-            found, why_not = _exchange_of(module, to, exchanges, holders, options)
+            exchange, why_not = _exchange_of(module, to, exchanges, holders, options)
             for selector in selectors:
                 why_not = why_not or selector.why_not(module, name)
             state: dict[str, Any] = {}
             if why_not is None:
-                state = found.state(module, **options)
+                state = exchange.state(module, **options)
                 why_not = None if shared else sharing.why_cut(module, name, state, owners)
             if why_not is None:
-                report._steps.append(_replace(name, module, found, state, holders))
+                report._steps.append(_replace(name, module, exchange, state, holders))
                 report.swapped.append(name)
             else:
                 report.skipped[name] = why_not
@@ -229,7 +229,7 @@ class _Holders:
                 self.attention[id(module.out_proj)] = (name, module)
             if {base.__name__ for base in type(module).__mro__} & _FSDP:
                 kind = type(module).__name__
-                self.sharding |= dict.fromkeys((id(each) for each in module.modules()), kind)
+                self.sharding |= dict.fromkeys((id(child) for child in module.modules()), kind)
 
 
 def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Exchange]:
@@ -239,17 +239,17 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
             f"tcgemm.swap_linear: model is a {type(model).__name__}, but it must be a "
             "torch.nn.Module; pass the module that has the layers, or torch.nn.ModuleList(layers)."
         )
-    found = EXCHANGES.get(to, []) if isinstance(to, type) else []
-    if not found or not options.keys() <= set(found[0].options):
+    exchanges_of = EXCHANGES.get(to, []) if isinstance(to, type) else []
+    if not exchanges_of or not options.keys() <= set(exchanges_of[0].options):
         there = (
-            f"{_name(each)} with {', '.join(exchanges[0].options)}"
-            for each, exchanges in EXCHANGES.items()
+            f"{_name(layer)} with {', '.join(exchanges[0].options)}"
+            for layer, exchanges in EXCHANGES.items()
         )
         raise RuntimeError(
             f"tcgemm.swap_linear: to is {_name(to) if isinstance(to, type) else repr(to)} with "
             f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
-    return found
+    return exchanges_of
 
 
 def _layers(
@@ -260,7 +260,10 @@ def _layers(
         (name, module)
         for name, module in model.named_modules()
         if layer_of(module)
-        or (to is not torch.nn.Linear and any(each.source.includes(module) for each in exchanges))
+        or (
+            to is not torch.nn.Linear
+            and any(exchange.source.includes(module) for exchange in exchanges)
+        )
     ]
 
 
@@ -279,36 +282,40 @@ def _exchange_of(
         return None, "is parametrized"
     if kind.__name__.startswith("FSDP") and id(module) in holders.sharding:
         return None, f"is sharded, as a {kind.__name__}; swap before fully_shard"
-    found = next((each for each in exchanges if each.source.exactly(module)), None)
-    if found is None and layer and kind is layer and LAYERS[layer].replaceable:
-        found = exchanges[0]
-    if found is None:
-        source = next((each.source for each in exchanges if each.source.includes(module)), None)
+    exchange = next(
+        (candidate for candidate in exchanges if candidate.source.exactly(module)), None
+    )
+    if exchange is None and layer and kind is layer and LAYERS[layer].replaceable:
+        exchange = exchanges[0]
+    if exchange is None:
+        source = next(
+            (candidate.source for candidate in exchanges if candidate.source.includes(module)), None
+        )
         if source is None:
             return None, f"is a {_name(layer or kind)}, which {_name(to)} does not replace"
         return None, f"is a subclass of {source.name} ({kind.__name__})"
     if "forward" in vars(module):
         return None, "has a forward of its own"
-    if "_parameters" in found.names and id(module) in holders.sharding:
+    if "_parameters" in exchange.names and id(module) in holders.sharding:
         return None, f"is sharded in a {holders.sharding[id(module)]}; swap before it is sharded"
     if to is torch.nn.Linear:
-        return found, found.reason(module, options)
+        return exchange, exchange.reason(module, options)
     name, holder = holders.attention.get(id(module), ("", None))
     if holder is not None and not layer_of(holder):
         owner = f"{name or 'the model'}, a {type(holder).__name__}"
         return None, f"is not called by {owner}, which reads its weight"
-    return found, _why_not_tensors(module, found) or found.reason(module, options)
+    return exchange, _why_not_tensors(module, exchange) or exchange.reason(module, options)
 
 
-def _why_not_tensors(module: Any, found: Exchange) -> str | None:
+def _why_not_tensors(module: Any, exchange: Exchange) -> str | None:
     """The reason if the weights are tensors that no layer of tcgemm takes."""
-    tensors = [each for each in module._parameters.values() if each is not None]
+    tensors = [tensor for tensor in module._parameters.values() if tensor is not None]
     if isinstance(getattr(module, "weight", None), torch.Tensor):
         tensors.append(module.weight)
     if not tensors:
         return "has no weight"
     for tensor in tensors:
-        kind, converted = type(tensor), "_parameters" in found.names
+        kind, converted = type(tensor), "_parameters" in exchange.names
         if kind.__name__ == "DTensor":
             if converted:
                 return "has weights of DTensor; swap before fully_shard or parallelize_module"
@@ -331,26 +338,28 @@ def _behaves_as_plain(kind: type[torch.Tensor]) -> bool:
 
 
 def _replace(
-    name: str, module: Any, found: Exchange, state: dict[str, Any], holders: _Holders
+    name: str, module: Any, exchange: Exchange, state: dict[str, Any], holders: _Holders
 ) -> Step:
     """Changes a module's class and attributes; returns the step that changes them back."""
     before = type(module)
-    after = found.layer
-    if found.becomes:
-        after = found.becomes(module, id(module) in holders.attention)
+    after = exchange.layer
+    if exchange.becomes:
+        after = exchange.becomes(module, id(module) in holders.attention)
     leaving = LAYERS.get(before)
     names, caches = (leaving.names, leaving.caches) if leaving else ((), ())
-    kept = {name: vars(module)[name] for name in (*found.names, *names) if name in vars(module)}
-    kept |= dict.fromkeys(caches)
-    _forget(module, (*names, *found.names))
+    attributes = {
+        name: vars(module)[name] for name in (*exchange.names, *names) if name in vars(module)
+    }
+    attributes |= dict.fromkeys(caches)
+    _forget(module, (*names, *exchange.names))
     vars(module).update(state)
     module.__class__ = after
 
     def undo() -> None:
         tensors = (*module.parameters(), *module.buffers())
-        _forget(module, (*names, *found.names))
-        vars(module).update(kept)
-        if "_parameters" in kept:
+        _forget(module, (*names, *exchange.names))
+        vars(module).update(attributes)
+        if "_parameters" in attributes:
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(tensors[0].device)
         module.__class__ = before

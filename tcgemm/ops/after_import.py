@@ -47,8 +47,8 @@ class _Finder(MetaPathFinder):
 
 def _waiting(name: str) -> _Finder | None:
     """The finder that waits for this module, or None."""
-    finders = (each for each in sys.meta_path if isinstance(each, _Finder))
-    return next((each for each in finders if each.module == name), None)
+    finders = (finder for finder in sys.meta_path if isinstance(finder, _Finder))
+    return next((finder for finder in finders if finder.module == name), None)
 
 
 def after_import(name: str, function: Callable[[ModuleType], None]) -> None:

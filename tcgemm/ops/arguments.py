@@ -30,12 +30,12 @@ def wrong_type(function: str, name: str, value: object) -> TypeError:
 def _check_activation(function: str, value: Any) -> None:
     if value is None or isinstance(value, str):
         return
-    given = getattr(value, "__name__", type(value).__name__)
-    word = given.lower()
+    shown = getattr(value, "__name__", type(value).__name__)
+    word = shown.lower()
     if word == "gelu" and getattr(value, "approximate", "none") == "tanh":
         word = "gelu_tanh"
-    known = ", ".join(f'"{each}"' for each in ACTIVATIONS)
-    start = f"tcgemm.{function}: activation is {given}, but it must be one of the words {known}"
+    names = ", ".join(f'"{word}"' for word in ACTIVATIONS)
+    start = f"tcgemm.{function}: activation is {shown}, but it must be one of the words {names}"
     mend = f'pass "{word}"' if word in ACTIVATIONS else "pass one of these, or None"
     raise TypeError(f"{start}; {mend}.")
 
@@ -44,10 +44,10 @@ def _check_dtype(function: str, name: str, value: object) -> None:
     if value is None or value in _RESULTS:
         return
     if isinstance(value, torch.dtype):
-        known = ", ".join(map(str, _RESULTS))
+        names = ", ".join(map(str, _RESULTS))
         raise RuntimeError(
             f"tcgemm.{function}: {name} is {value}, but results and accumulators have one of "
-            f"{known}; pass one of these, or None."
+            f"{names}; pass one of these, or None."
         )
     mend = "pass one of torch's, such as torch.bfloat16, or None"
     if isinstance(value, str):

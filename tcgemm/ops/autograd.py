@@ -189,7 +189,7 @@ def _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue):
 
 
 def _specs(forms):
-    return (None if each is None else GradSpec(*each) for each in forms)
+    return (None if form is None else GradSpec(*form) for form in forms)
 
 
 def _pre_activation(op, epilogue, a, b, c, bias):
@@ -201,7 +201,7 @@ def _pre_activation(op, epilogue, a, b, c, bias):
 def _inner_tensors(*operands):
     """The tensors inside of each SparseTensor24. They are saved as well, since torch counts their
     changes apart from those of the SparseTensor24, and looks for changes of what is saved."""
-    return tuple(inner for each in operands for inner in getattr(each, "versioned", ()))
+    return tuple(inner for operand in operands for inner in getattr(operand, "versioned", ()))
 
 
 def needs_masked_grad(tensor: object) -> bool:
@@ -315,7 +315,7 @@ class Gemm(SingleLevelFunction):
             if z is None and activation is not None:
                 z = _pre_activation(op, epilogue, a, b, c, bias)
             # The products round gz to the dtype of their operands; c and the scales do not.
-            wide = spec_c is not None or any(each is not None for each in op.constants)
+            wide = spec_c is not None or any(constant is not None for constant in op.constants)
             spec = spec_a or spec_b
             dtype = torch.float32 if wide else g.dtype if spec is None else spec.dtype
             sum_dtype = None if gz is not None or spec_bias is None else spec_bias.row_sum_dtype(g)

@@ -31,11 +31,11 @@ def joins_rows(tensor: Any) -> bool:
     sharded along the second or a later one of them, or into uneven parts along the first one."""
     if not is_dtensor(tensor):
         return True
-    for each, parts in zip(tensor.placements, tensor.device_mesh.shape, strict=True):
+    for placement, parts in zip(tensor.placements, tensor.device_mesh.shape, strict=True):
         if (
-            each.is_shard()
-            and each.dim < tensor.dim() - 1
-            and (each.dim or tensor.shape[0] % parts)
+            placement.is_shard()
+            and placement.dim < tensor.dim() - 1
+            and (placement.dim or tensor.shape[0] % parts)
         ):
             return False
     return True

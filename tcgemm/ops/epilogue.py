@@ -48,7 +48,7 @@ class Epilogue(NamedTuple):
             return self
         return _new(Epilogue, (*self[:5], precision, self.batch_invariant))
 
-    def given(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
         return {
             name: value

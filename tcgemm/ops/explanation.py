@@ -94,9 +94,9 @@ class Explanation(Text):
 
     def __new__(cls, text: str, fields: dict[str, Any] | None = None) -> Self:
         self = super().__new__(cls, text)
-        given = fields or {}
+        values = fields or {}
         for name in cls.__annotations__:
-            value = given.get(name)
+            value = values.get(name)
             setattr(self, name, tuple(value) if isinstance(value, list) else value)
         return self
 
@@ -291,7 +291,7 @@ def explained(
         query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
     if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
         epilogue = epilogue.with_precision(torch_precision.default())
-    given = {
+    tensors = {
         "c": c,
         "bias": bias,
         "residual": residual,
@@ -303,7 +303,7 @@ def explained(
     options = {"amax": bool(amax), "device": device, "kernel": kernel, **words}
     options |= epilogue._asdict()
     try:
-        answer = query.ask(name, a, b, **given, **options)
+        answer = query.ask(name, a, b, **tensors, **options)
     except RuntimeError as error:
         refused = refusal(name, error, epilogue, device=device, kernel=kernel)
         if refused is None:

@@ -68,10 +68,10 @@ def check_devices(function: str, tensors: Mapping[str, torch.Tensor]) -> None:
         )
 
 
-def _check_call(op, given):
+def _check_call(op, arguments):
     function = "tcgemm" if op.name in _UNNAMED else f"tcgemm.{op.name}"
-    operands = dict(zip(op.operand_names, (given["a"], given["b"]), strict=True))
-    tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+    operands = dict(zip(op.operand_names, (arguments["a"], arguments["b"]), strict=True))
+    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     del tensors["a"], tensors["b"]
     check_devices(function, operands | tensors)
 
@@ -80,11 +80,11 @@ def gemm(op: Operator) -> Callable[..., Any]:
     """The fake implementation of an operator that multiplies."""
 
     def fake(*args: Any, out_dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-        given = op.given(args, kwargs)
-        _check_call(op, given)
-        a, b = given["a"], given["b"]
+        arguments = op.arguments(args, kwargs)
+        _check_call(op, arguments)
+        a, b = arguments["a"], arguments["b"]
         dtype = out_dtype or dtypes.result(a.dtype)
-        sparse = given.get("sparse_a") is not None or given.get("sparse_b") is not None
+        sparse = arguments.get("sparse_a") is not None or arguments.get("sparse_b") is not None
         out = a.new_empty(_result_shape(op, a, b, sparse), dtype=dtype)
         return (out, a.new_empty((), dtype=torch.float32)) if op.amax else out
 
@@ -132,7 +132,7 @@ def writes_out(op: Operator) -> Callable[..., None]:
     """The fake of an overload that writes into `out` and returns nothing."""
 
     def fake(*args: Any, **kwargs: Any) -> None:
-        _check_call(op, op.given(args, kwargs))
+        _check_call(op, op.arguments(args, kwargs))
 
     return fake
 

@@ -18,11 +18,15 @@ def count(op: Operator) -> None:
     """Registers the formula of an operator: 2 * K for each element of its result."""
 
     def formula(*args, out_val=None, **kwargs):
-        given = op.given(args, kwargs)
-        out = given["out"] if out_val is None else out_val
+        arguments = op.arguments(args, kwargs)
+        out = arguments["out"] if out_val is None else out_val
         out = out[0] if isinstance(out, tuple | list) else out
         # The values of a 2:4 operand have fewer columns than K.
-        k = given["b"].shape[-2] if given.get("sparse_a") is not None else given["a"].shape[-1]
+        k = (
+            arguments["b"].shape[-2]
+            if arguments.get("sparse_a") is not None
+            else arguments["a"].shape[-1]
+        )
         return 2 * math.prod(out.shape) * k
 
     def register(flop_counter):

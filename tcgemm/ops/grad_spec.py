@@ -36,8 +36,8 @@ class GradSpec:
     def row_sum_dtype(self, gradient: torch.Tensor) -> torch.dtype | None:
         """The dtype, if fused_backward writes it and all dimensions but the last are summed."""
         rows = self.shape[-1:] == gradient.shape[-1:] and math.prod(self.shape[:-1]) == 1
-        taken = rows and gradient.dim() > 1 and self.dtype in fused_backward.DTYPES
-        return self.dtype if taken else None
+        fuses = rows and gradient.dim() > 1 and self.dtype in fused_backward.DTYPES
+        return self.dtype if fuses else None
 
     def reduce(self, gradient: Any, factor: float = 1.0) -> torch.Tensor:
         """factor * the gradient summed over broadcast dimensions, in the input's dtype.

@@ -131,15 +131,15 @@ class Operator:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Operator, Operands]:
         """(the Operator of this call, the common operands) from the arguments of the schema."""
-        return self, self.operands(self.given(args, kwargs))
+        return self, self.operands(self.arguments(args, kwargs))
 
     @staticmethod
-    def operands(given: Mapping[str, Any]) -> Operands:
+    def operands(arguments: Mapping[str, Any]) -> Operands:
         """The common operands from the arguments by name."""
-        epilogue = epilogue_of(*map(given.get, Epilogue._fields, DEFAULT))
-        return *map(given.get, TENSORS), epilogue
+        epilogue = epilogue_of(*map(arguments.get, Epilogue._fields, DEFAULT))
+        return *map(arguments.get, TENSORS), epilogue
 
-    def given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name. The dispatcher drops those that have their default."""
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
@@ -297,7 +297,7 @@ class Scaled(Operator):
         return self.sparse_a is not None or self.sparse_b is not None
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        keywords = epilogue.given()
+        keywords = epilogue.keywords()
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
@@ -317,11 +317,11 @@ class Scaled(Operator):
         return self.default(*tensors, **self.keywords(epilogue))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Scaled, Operands]:
-        given = self.given(args, kwargs)
-        scales = Scales(*map(given.get, Scales._fields))
+        arguments = self.arguments(args, kwargs)
+        scales = Scales(*map(arguments.get, Scales._fields))
         names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
-        others = {name: given.get(name) for name in names}
-        return Scaled(scales, amax=self.amax, **others), self.operands(given)
+        others = {name: arguments.get(name) for name in names}
+        return Scaled(scales, amax=self.amax, **others), self.operands(arguments)
 
     def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Scaled:
         forms = {name: getattr(self, name) for name in ("prepared_b", "sparse_a", "sparse_b")}

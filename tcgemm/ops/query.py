@@ -27,8 +27,8 @@ def ask(name: str, *arguments: Any, **options: Any) -> Any:
 
 def _ask(name: str, *arguments: Any, **options: Any) -> Any:
     op = getattr(torch.ops.tcgemm, name).default
-    given = (*arguments, *options.values())
-    tensors = [argument for argument in given if isinstance(argument, torch.Tensor)]
+    values = (*arguments, *options.values())
+    tensors = [argument for argument in values if isinstance(argument, torch.Tensor)]
     # The mode of fake tensors would make the answer a fake one, without bytes.
     if not tensors or any(hasattr(tensor, "fake_mode") for tensor in tensors):
         with below_dispatch_modes():

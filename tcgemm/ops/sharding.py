@@ -53,11 +53,11 @@ def _dimensions(
     batch = max(a.ndim - 2, b.ndim - 2, 0)
     dims: list[tuple[int | None, int | None]] = []
     for i in range(batch):
-        mine, its = i - batch + a.ndim - 2, i - batch + b.ndim - 2
+        dim_a, dim_b = i - batch + a.ndim - 2, i - batch + b.ndim - 2
         dims.append(
             (
-                mine if a_rows and mine >= 0 and a.shape[mine] > 1 else None,
-                its if b_columns and its >= 0 and b.shape[its] > 1 else None,
+                dim_a if a_rows and dim_a >= 0 and a.shape[dim_a] > 1 else None,
+                dim_b if b_columns and dim_b >= 0 and b.shape[dim_b] > 1 else None,
             )
         )
     if a_rows:
@@ -99,7 +99,7 @@ class _Product:
         if self.sums():
             k = {"a": k_of_a, "b": k_of_b}
             rules.append(self.rule([Partial()], k, lambda _: Partial()))
-        return [each for each in rules if each is not None]
+        return [rule for rule in rules if rule is not None]
 
     def rule(self, outs: list[Any], dims: Mapping[str, int | None], addends: Any) -> Rule | None:
         """The rule whose operands are sharded along `dims`, or None if one cannot be divided."""

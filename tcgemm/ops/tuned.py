@@ -48,8 +48,8 @@ class Unusable(Exception):
 
 def folder() -> Path:
     """The folder of the files: TCGEMM_CACHE_DIR, or tcgemm in the user's folder of caches."""
-    if given := os.environ.get("TCGEMM_CACHE_DIR"):
-        return Path(given)
+    if path := os.environ.get("TCGEMM_CACHE_DIR"):
+        return Path(path)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tcgemm"
 
 
@@ -83,18 +83,18 @@ def paths() -> list[Path]:
 def read(path: Path) -> dict[str, Any]:
     """The content of a file, whichever GPU, driver and library it is for."""
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise Unusable(f"it is no JSON file: {error}".replace("\n", " ")) from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise Unusable(f"its format is not {FORMAT}")
     for name in ("gpu", "device", "driver", "library"):
-        if not isinstance(found.get(name), str) or not found[name]:
+        if not isinstance(content.get(name), str) or not content[name]:
             raise Unusable(f"it has no {name}")
-    rows = found.get("products")
+    rows = content.get("products")
     if not isinstance(rows, list) or not all(map(_is_row, rows)):
         raise Unusable("its products are not those that tcgemm.tune writes")
-    return found
+    return content
 
 
 def _is_row(row: Any) -> bool:
@@ -106,15 +106,15 @@ def _is_row(row: Any) -> bool:
 
 def read_for(path: Path, gpu: str) -> dict[str, Any]:
     """The content of a file that has to be for this GPU, this driver and this library."""
-    found = read(path)
+    content = read(path)
     for name, here in (("GPU", gpu), ("driver", _driver.release())):
-        if found[name.lower()] != here:
+        if content[name.lower()] != here:
             raise Unusable(
-                f"it is for the {name} {found[name.lower()]}, but here is {here or None}"
+                f"it is for the {name} {content[name.lower()]}, but here is {here or None}"
             )
-    if found["library"] != library_hash():
+    if content["library"] != library_hash():
         raise Unusable(f"it is for another build than {_library.path()}")
-    return found
+    return content
 
 
 def _taken_from(gpu: str) -> Path | None:
@@ -126,9 +126,9 @@ def _taken_from(gpu: str) -> Path | None:
     # Without a file for this driver and this library, one for others says what has changed.
     path = path if path in files else files[-1]
     try:
-        found = read_for(path, gpu)
-        for row in found["products"]:
-            if not query.ask("_set_tuned", found["device"], row["product"], row["kernel"]):
+        content = read_for(path, gpu)
+        for row in content["products"]:
+            if not query.ask("_set_tuned", content["device"], row["product"], row["kernel"]):
                 raise Unusable(f"the library has no kernel {row['kernel']}")
     except Unusable as error:
         _log.warning(
@@ -203,16 +203,16 @@ def store(gpu: str, device: str, rows: Mapping[str, Row | None]) -> Path:
     path = path_of(gpu)
     path.parent.mkdir(parents=True, exist_ok=True)
     with _locked(path.parent):
-        known: dict[str, Row] = {}
+        stored: dict[str, Row] = {}
         with contextlib.suppress(Unusable):
-            known = {row["product"]: row for row in read_for(path, gpu)["products"]}
+            stored = {row["product"]: row for row in read_for(path, gpu)["products"]}
         for product, row in rows.items():
-            known.pop(product, None)
+            stored.pop(product, None)
             if row is not None:
-                known[product] = row
+                stored[product] = row
         header = {"format": FORMAT, "gpu": gpu, "device": device}
         header |= {"driver": _driver.release(), "library": library_hash()}
-        _replace(path, json.dumps({**header, "products": list(known.values())}, indent=1) + "\n")
+        _replace(path, json.dumps({**header, "products": list(stored.values())}, indent=1) + "\n")
     return path
 
 

@@ -42,7 +42,7 @@ def _align_constant(tensor, batch, dims):
 
 
 def _run(constants, others, a, b, c, *rest):
-    if c is None and all(each is None for each in (*constants, *others.values())):
+    if c is None and all(tensor is None for tensor in (*constants, *others.values())):
         return MATMUL.run(a, b, None, *rest)
     return Scaled(Scales(*constants), **others).run(a, b, c, *rest)
 

@@ -82,7 +82,7 @@ class Choices:
 
 def _form(product: Product) -> int:
     others = (product.residual, product.scale_a, product.activation, product.out_dtype)
-    if any(each is not None for each in others):
+    if any(option is not None for option in others):
         return GENERAL
     if product.c is not None:
         return ADDED if product.bias is None else GENERAL

@@ -70,14 +70,14 @@ def match(pattern: Graph, start: Node) -> Node | None:
         elif node.op == "call_function":
             args, kwargs = map_arg((node.args, node.kwargs), mapping.__getitem__)
             readers = mapping[node.all_input_nodes[0]].users
-            found = [
+            folds = [
                 user
                 for user in readers
                 if user.target is node.target and (user.args, user.kwargs) == (args, kwargs)
             ]
-            if len(found) != 1:
+            if len(folds) != 1:
                 return None
-            mapping[node] = last = found[0]
+            mapping[node] = last = folds[0]
     inside = set(mapping.values())
     if any(not inside.issuperset(node.users) for node in inside - {last}):
         return None
@@ -148,7 +148,7 @@ class Fold:
         add = next(iter(current.users)) if len(current.users) == 1 else None
         if add is None or add.target is not _aten.add.Tensor or add.kwargs:
             return False
-        addend = next((each for each in add.args if each is not current), None)
+        addend = next((argument for argument in add.args if argument is not current), None)
         if not isinstance(addend, Node) or not isinstance(addend.meta.get("val"), torch.Tensor):
             return False
         value, shape = _value(addend), _value(current).shape
@@ -205,7 +205,7 @@ def wanted(node: Node, policy: Policy) -> bool:
     if node.op != "call_function" or node.target not in _PRODUCTS:
         return False
     first = _PRODUCTS[node.target]
-    if not all(isinstance(each, int | float) for each in node.kwargs.values()):
+    if not all(isinstance(factor, int | float) for factor in node.kwargs.values()):
         return False
     a, b = map(_value, node.args[first : first + 2])
     if a.dtype not in _FLOATS or a.device.type not in dtypes.DEVICES:
@@ -213,7 +213,7 @@ def wanted(node: Node, policy: Policy) -> bool:
     if policy.why_not_dtype(a.dtype) is not None or node.kwargs.get("alpha") == 0:
         return False
     numbers = (*a.shape, *a.stride(), *b.shape, *b.stride())
-    if not all(isinstance(each, int) for each in numbers):
+    if not all(isinstance(number, int) for number in numbers):
         return True  # the call decides
     return 0 not in (*a.shape, *b.shape) and policy.why_not(Product("", a, b)) is None
 

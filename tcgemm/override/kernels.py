@@ -71,7 +71,7 @@ def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
     left = tuple(
         Aten(name, products.left_to_torch(name), 0) for name in names if hasattr(_aten, name)
     )
-    into = tuple(each._replace(name=f"{each.name}.out") for each in common)
+    into = tuple(overload._replace(name=f"{overload.name}.out") for overload in common)
     return (*common, *into, *in_place), (*wider, *left)
 
 
@@ -248,14 +248,14 @@ _recent: collections.deque[list[Any]] = collections.deque(maxlen=64)
 def register() -> None:
     """Puts the kernels in the place of torch's."""
     common, cuda_only = _overloads()
-    wanted = {"CPU": common}
+    by_key = {"CPU": common}
     if torch.backends.cuda.is_built():
-        wanted["CUDA"] = (*common, *cuda_only)
+        by_key["CUDA"] = (*common, *cuda_only)
     registered: list[Any] = []
     _recent.append(registered)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        for key, overloads in wanted.items():
+        for key, overloads in by_key.items():
             library = torch.library.Library("aten", "IMPL", key)
             _libraries.append(library)
             for aten in overloads:

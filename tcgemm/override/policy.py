@@ -49,21 +49,21 @@ def dtype_name(dtype: torch.dtype, precision: str | None) -> str:
     return next((row.name for row in dtypes.TABLE if row.torch is dtype), str(dtype))
 
 
-def read_dtypes(given: Iterable[torch.dtype | str] | None) -> frozenset[torch.dtype] | None:
+def read_dtypes(choice: Iterable[torch.dtype | str] | None) -> frozenset[torch.dtype] | None:
     """The dtypes of the argument; names are those of torch or of tcgemm's tables."""
-    if given is None:
+    if choice is None:
         return None
-    found = set()
-    for each in (given,) if isinstance(given, str | torch.dtype) else given:
-        name = each.removeprefix("torch.") if isinstance(each, str) else each
+    dtypes = set()
+    for value in (choice,) if isinstance(choice, str | torch.dtype) else choice:
+        name = value.removeprefix("torch.") if isinstance(value, str) else value
         dtype = _NAMES.get(name, getattr(torch, name, None)) if isinstance(name, str) else name
         if dtype not in _NAMES.values():
             raise ValueError(
-                f"tcgemm.use: dtypes has {each!r}, but products are taken of "
+                f"tcgemm.use: dtypes has {value!r}, but products are taken of "
                 f"{', '.join(map(str, _NAMES.values()))}; pass some of these, or their names."
             )
-        found.add(dtype)
-    return frozenset(found)
+        dtypes.add(dtype)
+    return frozenset(dtypes)
 
 
 def read_count(name: str, value: Any) -> float:

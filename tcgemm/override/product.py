@@ -73,11 +73,11 @@ def _broadcasts(c: torch.Tensor, product: Product) -> bool:
     """Does c have the dtype and a shape that torch's addmm and baddbmm take?"""
     a, b = product.a, product.b
     shape = (*a.shape[:-1], b.shape[-1])
-    given = c.shape
+    sizes = c.shape
     if c.dtype is not a.dtype and c.dtype is not product.out_dtype:
         return False
-    return len(given) <= len(shape) and all(
-        have in (1, want) for have, want in zip(reversed(given), reversed(shape), strict=False)
+    return len(sizes) <= len(shape) and all(
+        have in (1, want) for have, want in zip(reversed(sizes), reversed(shape), strict=False)
     )
 
 

@@ -157,8 +157,8 @@ def _arranged_scales(parts: Parts, layout: Layout, order: Order) -> Tensor:
     if parts.offsets is not None:
         terms.append(parts.offsets.float())
     nb, groups = _blocks(layout.n, FEATURES), order.groups(layout.k)
-    padded = [_padded(each, nb * FEATURES, groups, 0) for each in terms]
-    stacked = torch.stack([each.view(nb, FEATURES, groups) for each in padded])
+    padded = [_padded(term, nb * FEATURES, groups, 0) for term in terms]
+    stacked = torch.stack([term.view(nb, FEATURES, groups) for term in padded])
     return stacked.permute(1, 3, 0, 2).reshape(-1).view(torch.uint8)
 
 

@@ -75,7 +75,7 @@ def dequantized(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tensor:
 
 def _rows(parts: Parts, rows: slice) -> dict[str, Tensor]:
     """The tensors with a row for each row of the weight, cut to some rows."""
-    return {name: each[rows] for name, each in parts.given().items() if each.dim() == 2}
+    return {name: tensor[rows] for name, tensor in parts.tensors().items() if tensor.dim() == 2}
 
 
 def _dequantized_rows(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tensor:

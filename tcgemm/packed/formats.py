@@ -37,7 +37,7 @@ NF4: tuple[float, ...] = (
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-E2M1: tuple[float, ...] = (*_MAGNITUDES, *(-each for each in _MAGNITUDES))
+E2M1: tuple[float, ...] = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 
 
 class Format(NamedTuple):
@@ -81,13 +81,13 @@ assert tuple(FORMATS) == words(PackedFormat)
 
 def format_of(function: str, name: object) -> Format:
     """The row of this name; RuntimeError, which begins with `function`, if there is none."""
-    found = FORMATS.get(name) if isinstance(name, str) else None
-    if found is None:
+    form = FORMATS.get(name) if isinstance(name, str) else None
+    if form is None:
         raise RuntimeError(
             f"{function}: format is {name!r}, but there are {', '.join(FORMATS)}; pass one of "
             "these."
         )
-    return found
+    return form
 
 
 def check_group(function: str, form: Format, group_size: Any, k: int) -> None:

@@ -124,7 +124,7 @@ def pack_weight(
     with torch.no_grad():
         w = w.detach()
         book, values = _book(form, table, w.device)
-        limit = form.limit or float(max(abs(each) for each in _listed(table)))
+        limit = form.limit or float(max(abs(value) for value in _listed(table)))
         whole = _global_scale(w, form) if form.has_global_scale else None
         if w.numel():
             parts = _packed(w, layout, dtype, book, whole, limit, zero_points, method == "mse")
@@ -177,28 +177,28 @@ def _check_words(form: Format, method: object, zero_points: bool) -> None:
         )
 
 
-def _scale_dtype(form: Format, given: torch.dtype | None, own: torch.dtype) -> torch.dtype:
+def _scale_dtype(form: Format, chosen: torch.dtype | None, own: torch.dtype) -> torch.dtype:
     if form.scales != FLOATS:
         (fixed,) = form.scales
-        if given not in (None, fixed):
+        if chosen not in (None, fixed):
             raise RuntimeError(
-                f"{_NAME}: scale_dtype is {given}, but the format {form.name!r} has scales of "
+                f"{_NAME}: scale_dtype is {chosen}, but the format {form.name!r} has scales of "
                 f"{fixed}; leave it out."
             )
         return fixed
-    if given is not None and given not in FLOATS:
+    if chosen is not None and chosen not in FLOATS:
         raise RuntimeError(
-            f"{_NAME}: scale_dtype is {given}, but it must be torch.float16, torch.bfloat16 or "
+            f"{_NAME}: scale_dtype is {chosen}, but it must be torch.float16, torch.bfloat16 or "
             "torch.float32; pass one of these, or leave it out for the dtype of w."
         )
-    return given or own
+    return chosen or own
 
 
 def _listed(table: object) -> list[float]:
     """The values of a table that the user gave."""
     values = table.tolist() if isinstance(table, torch.Tensor) else table
     try:
-        listed = [float(each) for each in values]  # pyright: ignore[reportGeneralTypeIssues]
+        listed = [float(value) for value in values]  # pyright: ignore[reportGeneralTypeIssues]
     except TypeError:
         listed = []
     finite = all(map(math.isfinite, listed))
@@ -225,7 +225,7 @@ def _book(form: Format, table: object, device: torch.device) -> tuple[Tensor | N
         )
     if not form.indexes:
         return None, None
-    listed = [_single(each) for each in form.table or _listed(table)]
+    listed = [_single(entry) for entry in form.table or _listed(table)]
     first: dict[float, int] = {}
     for code, value in enumerate(listed):
         first.setdefault(value, code)  # 0.0 and -0.0 are one
@@ -286,8 +286,8 @@ def _fake(
     least_error=False,
 ):
     addends = {"book": book, "global_scale": global_scale}
-    given = {name: each for name, each in addends.items() if each is not None}
-    fake.check_devices("tcgemm._pack_weight", {"w": w, **given})
+    tensors = {name: tensor for name, tensor in addends.items() if tensor is not None}
+    fake.check_devices("tcgemm._pack_weight", {"w": w, **tensors})
     n, k = w.shape
     dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
     groups = (n, k // group_size)

@@ -41,12 +41,12 @@ class Parts(NamedTuple):
     def map(self, function: Callable[[Tensor], Tensor]) -> Parts:
         """The results of the function for each tensor that is there."""
         codes, scales, *others = self
-        others = (each if each is None else function(each) for each in others)
+        others = (tensor if tensor is None else function(tensor) for tensor in others)
         return Parts(function(codes), function(scales), *others)
 
-    def given(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """The tensors that are there, by name."""
-        return {name: each for name, each in self._asdict().items() if each is not None}
+        return {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
 
 
 class Layout(NamedTuple):
@@ -93,7 +93,7 @@ def check_parts(function: str, parts: Parts, layout: Layout) -> None:
     _check_kinds(function, parts, form)
     for name, shape in _shapes(layout).items():
         _check_tensor(function, name, getattr(parts, name), shape, _dtypes(name, form, parts))
-    for name, tensor in parts.given().items():
+    for name, tensor in parts.tensors().items():
         if tensor.device != parts.codes.device:
             raise RuntimeError(
                 f"{function}: {name} is on {tensor.device}, but codes is on {parts.codes.device}; "

@@ -104,7 +104,7 @@ class PackedProduct(Operator):
         return _kernel(keys, a, b, None, bias, **self.words)
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        keywords = self.words | epilogue.given()
+        keywords = self.words | epilogue.keywords()
         for word in ("acc_dtype", "precision"):  # they choose nothing here
             keywords.pop(word, None)
         if self.kernel_name is not None:
@@ -114,19 +114,19 @@ class PackedProduct(Operator):
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[PackedProduct, Operands]:
-        given = self.given(args, kwargs)
-        order = Order(*(given.get(name, each) for name, each in _NO_ORDER._asdict().items()))
-        a = given["a"]
+        arguments = self.arguments(args, kwargs)
+        order = Order(*(arguments.get(name, empty) for name, empty in _NO_ORDER._asdict().items()))
+        a = arguments["a"]
         form = (a.shape[-1], a.dtype) if isinstance(a, torch.Tensor) and a.dim() else self.a
         call = PackedProduct(
             order,
-            given.get("scale_out"),
-            given.get("kernel_name"),
+            arguments.get("scale_out"),
+            arguments.get("kernel_name"),
             form,
             amax=self.amax,
-            constant=bool(given.get("constant_b")),
+            constant=bool(arguments.get("constant_b")),
         )
-        return call, self.operands(given)
+        return call, self.operands(arguments)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
         scale_out = constants[0] if constants else None
@@ -136,8 +136,8 @@ class PackedProduct(Operator):
         return self._with(None, False)
 
     def _with(self, scale_out: Tensor | None, amax: bool) -> PackedProduct:
-        given = (self.order, scale_out, self.kernel_name, self.a)
-        return PackedProduct(*given, amax=amax, constant=self.constant)
+        fields = (self.order, scale_out, self.kernel_name, self.a)
+        return PackedProduct(*fields, amax=amax, constant=self.constant)
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None
@@ -162,8 +162,8 @@ def _fake(
     a, packed_b, c=None, bias=None, residual=None, scale_out=None, *, n, out_dtype=None, **_options
 ):
     addends = {"c": c, "bias": bias, "residual": residual, "scale_out": scale_out}
-    given = {name: each for name, each in addends.items() if each is not None}
-    fake.check_devices("tcgemm", {"a": a, "packed_b": packed_b, **given})
+    tensors = {name: tensor for name, tensor in addends.items() if tensor is not None}
+    fake.check_devices("tcgemm", {"a": a, "packed_b": packed_b, **tensors})
     return a.new_empty((*a.shape[:-1], n), dtype=out_dtype or a.dtype)
 
 
@@ -271,11 +271,11 @@ def _call(a: Tensor, b: PackedWeight, order: Tensor) -> PackedProduct:
     if torch.compiler.is_compiling():
         return PackedProduct(b.order, a=(a.shape[-1], a.dtype))
     constant = b.stored.is_complete(order)
-    found = b.stored.calls.get((a.dtype, constant))
-    if found is None:
-        found = PackedProduct(b.order, a=(a.shape[-1], a.dtype), constant=constant)
-        b.stored.calls[a.dtype, constant] = found
-    return found
+    product = b.stored.calls.get((a.dtype, constant))
+    if product is None:
+        product = PackedProduct(b.order, a=(a.shape[-1], a.dtype), constant=constant)
+        b.stored.calls[a.dtype, constant] = product
+    return product
 
 
 def multiply(
@@ -303,8 +303,8 @@ def multiply(
         _check_options(op, epilogue, scales, amax)
     order, scale_out = b.arranged(), scales.scale_out
     if not dispatch.all_tensors(op, a, order, c, bias, residual, out, scale_out):
-        given = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
-        raise dispatch.no_tensor(op.name, {first: a, second: order, **given})
+        addends = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
+        raise dispatch.no_tensor(op.name, {first: a, second: order, **addends})
     traced = torch.compiler.is_compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
@@ -326,14 +326,14 @@ def multiply(
     except RuntimeError as error:
         tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
         tensors |= {"scale_out": scale_out, "out": out}
-        given = {name: each for name, each in tensors.items() if each is not None}
-        if any(map(dtensor.is_dtensor, given.values())):
+        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        if any(map(dtensor.is_dtensor, present.values())):
             _refuse(
                 op,
                 f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
                 "to_local() of a DTensor that is sharded by rows, or full_tensor().",
             )
-        fake.check_devices(f"tcgemm.{op.name}", given)
+        fake.check_devices(f"tcgemm.{op.name}", present)
         refused = refusal(op.name, error, epilogue)
         if traced or refused is None:
             raise

@@ -32,8 +32,8 @@ def _packed_mm(amax: int, a: Any, packed_b: Any, *addends: Any, **kwargs: Any) -
         of_result = _R if dim is None else Shard(dim)
         results = [of_result, _R if dim is None else Partial("max")][: 1 + amax]
         placed = [
-            None if each is None else _R if dim is None else addend(each, dim, a.ndim)
-            for each in addends
+            None if tensor is None else _R if dim is None else addend(tensor, dim, a.ndim)
+            for tensor in addends
         ]
         return results, [of_result, _R, *placed, *missing]
 
@@ -46,7 +46,7 @@ for _amax, _op in enumerate((torch.ops.tcgemm.packed_mm, torch.ops.tcgemm.packed
 
 def _pack_weight(w: Any, book: Any, global_scale: Any, *options: Any, **kwargs: Any) -> list[Rule]:
     """_pack_weight(w, book, global_scale, format, group_size, limit, scale_type, ..)"""
-    others = [None if each is None else _R for each in (book, global_scale)]
+    others = [None if tensor is None else _R for tensor in (book, global_scale)]
     missing = [None] * (len(options) + len(kwargs))
     return [
         ([placed, placed, zeros], [placed, *others, *missing])

@@ -24,9 +24,9 @@ class _Kept:
     order: torch.Tensor
     guards: tuple[TensorVersionGuard, ...]
 
-    def __init__(self, order: Tensor, tensors: Parts) -> None:
+    def __init__(self, order: Tensor, parts: Parts) -> None:
         self.order = order
-        self.guards = tuple(map(TensorVersionGuard, tensors.given().values()))
+        self.guards = tuple(map(TensorVersionGuard, parts.tensors().values()))
 
     def __bool__(self) -> bool:
         return all(self.guards)
@@ -65,15 +65,15 @@ class Stored:
 
     def arranged(self) -> Tensor:
         """The device order, kept or new."""
-        kept = self.kept
-        if kept is not None and kept.unchanged:
-            return kept.order
+        arrangement = self.kept
+        if arrangement is not None and arrangement.unchanged:
+            return arrangement.order
         with torch.no_grad():
             if _compiling():
                 return arrange.arranged(self.parts, self.layout)
             with torch.inference_mode(False):
                 order = arrange.arranged(self.parts, self.layout)
-        plain = {type(each) for each in (order, *self.tensors.given().values())}
+        plain = {type(tensor) for tensor in (order, *self.tensors.tensors().values())}
         if plain <= {torch.Tensor, torch.nn.Parameter} and not capturing(order):
             if order.is_cuda:
                 mark_static_address(order)  # graphs of torch.compile do not copy it

@@ -195,7 +195,7 @@ class PackedWeight:
     @property
     def nbytes(self) -> int:
         """The size of the tensors that are saved, in bytes."""
-        return sum(each.nbytes for each in self.stored.parts.given().values())
+        return sum(tensor.nbytes for tensor in self.stored.parts.tensors().values())
 
     def dim(self) -> int:
         """The number of dimensions, 2."""
@@ -283,7 +283,7 @@ class PackedWeight:
             )
         if (moved.dtype, moved.device) == (self.dtype, self.device):
             return self
-        parts = self.stored.parts.map(lambda each: each.to(moved.device))
+        parts = self.stored.parts.map(lambda tensor: tensor.to(moved.device))
         return PackedWeight(Stored(parts, self.stored.layout, moved.dtype), self.transposed)
 
     def half(self) -> PackedWeight:
@@ -311,7 +311,7 @@ class PackedWeight:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> PackedWeight:
         stored = self.stored
-        parts = stored.parts.map(lambda each: copy.deepcopy(each, memo))
+        parts = stored.parts.map(lambda tensor: copy.deepcopy(tensor, memo))
         return PackedWeight(Stored(parts, stored.layout, stored.dtype), self.transposed)
 
     def __reduce__(self) -> tuple[Callable[..., PackedWeight], tuple[Any, ...]]:
@@ -337,6 +337,6 @@ def restored(
             "load another copy of the file."
         )
     numbers = Layout(*layout)
-    found = of_bytes(Parts(*parts), format_of(_NAME, numbers.format))
-    check_parts(_NAME, found, numbers)
-    return PackedWeight(Stored(as_bytes(found), numbers, dtype), transposed)
+    stored_parts = of_bytes(Parts(*parts), format_of(_NAME, numbers.format))
+    check_parts(_NAME, stored_parts, numbers)
+    return PackedWeight(Stored(as_bytes(stored_parts), numbers, dtype), transposed)

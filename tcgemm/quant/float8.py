@@ -144,8 +144,8 @@ def quantize(
         scale = scale_of(amax_of(tensor, dtype), dtype)
     else:
         scale = delayed.scales[which].clone()  # the backward needs it, and the buffer may change
-    values, found = _quantize_scaled(tensor, scale, dtype, "tensor")
-    torch.maximum(amax, found, out=amax)
+    values, largest = _quantize_scaled(tensor, scale, dtype, "tensor")
+    torch.maximum(amax, largest, out=amax)
     return values, scale
 
 
@@ -182,8 +182,8 @@ class Float8(SingleLevelFunction):
             fused = None if keeps_z else activation
             z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
             out = _ACTIVATIONS[activation](z) if keeps_z else z
-            kept = None if activation is None else z
-            ctx.save_for_backward(x8, scale_x, w8, scale_w, bias, kept)
+            saved_z = None if activation is None else z
+            ctx.save_for_backward(x8, scale_x, w8, scale_w, bias, saved_z)
         ctx.delayed, ctx.activation = delayed, activation
         ctx.shape, ctx.dtypes = x.shape, (x.dtype, weight.dtype)
         return out.reshape(*x.shape[:-1], out.shape[-1])

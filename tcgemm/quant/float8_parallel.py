@@ -29,15 +29,15 @@ _NAME = "tcgemm.nn.Float8Linear"
 
 def _check(x: Any, weight: Any, bias: Any) -> None:
     """Raises RuntimeError unless all are DTensors of one mesh with one dimension."""
-    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-    for name, tensor in given.items():
+    tensors = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    for name, tensor in tensors.items():
         if not is_dtensor(tensor):
             raise RuntimeError(
                 f"{_NAME}: {name} is a plain tensor, but x, the weight or the bias is a DTensor; "
                 "give the layer to parallelize_module, or call the module that fully_shard was "
                 "given."
             )
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         if tensor.device_mesh != weight.device_mesh or tensor.device_mesh.ndim != 1:
             raise RuntimeError(
                 f"{_NAME}: {name} has the mesh {tensor.device_mesh} and the weight "

@@ -98,10 +98,10 @@ class QuantizedLinear(Operator):
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[QuantizedLinear, Operands]:
-        given = self.given(args, kwargs)
-        work = _work(given["a"], given["b"])
-        scale, dtype, granularity = map(given.get, ("weight_scale", "dtype", "granularity"))
-        return QuantizedLinear(scale, dtype, granularity, work), self.operands(given)
+        arguments = self.arguments(args, kwargs)
+        work = _work(arguments["a"], arguments["b"])
+        scale, dtype, granularity = map(arguments.get, ("weight_scale", "dtype", "granularity"))
+        return QuantizedLinear(scale, dtype, granularity, work), self.operands(arguments)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
         (scale,) = constants
@@ -113,7 +113,7 @@ class QuantizedLinear(Operator):
         """x and the weight in 16 bits."""
         if b is not None and self.constants[0] is not None:
             b = dequantize(b, self.constants[0], self.work)
-        a, b = (each if each is None else each.to(self.work) for each in (a, b))
+        a, b = (operand if operand is None else operand.to(self.work) for operand in (a, b))
         return a, b, None
 
 
@@ -134,7 +134,7 @@ def check_options(name: str, dtype: object, granularity: object) -> None:
         also = " (with granularity 128x128 only float8)" if granularity == "128x128" else ""
         raise RuntimeError(
             f"{name}: dtype is {dtype}, but values are quantised to "
-            f"{', '.join(str(each) for each in QUANTIZED)}{also}; pass one of these."
+            f"{', '.join(str(allowed) for allowed in QUANTIZED)}{also}; pass one of these."
         )
 
 

@@ -131,9 +131,9 @@ def _call(
 ) -> tuple[Tensor, ...]:
     if scale is None:
         return autograd.without_grad(_quantize, x, dtype, granularity)
-    values, found = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
+    values, largest = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
     scale = scale.detach()
-    return (values, scale, found) if amax else (values, scale)
+    return (values, scale, largest) if amax else (values, scale)
 
 
 def _refusal(error: RuntimeError, dtype: object, granularity: object) -> RuntimeError:
@@ -143,7 +143,7 @@ def _refusal(error: RuntimeError, dtype: object, granularity: object) -> Runtime
     if dtype not in QUANTIZED:
         return RuntimeError(
             f"tcgemm.quantize: dtype is {dtype}, but values are quantised to "
-            f"{', '.join(str(each) for each in QUANTIZED)}; pass one of these."
+            f"{', '.join(str(allowed) for allowed in QUANTIZED)}; pass one of these."
         )
     if not isinstance(granularity, str):
         return RuntimeError(

@@ -39,17 +39,17 @@ def _quantize(x: Any, *options: Any) -> list[Rule]:
     """quantize(x, dtype, granularity)"""
     granularity, rest = (*options, "tensor")[1], [None] * len(options)
     whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
-    return [([each, each], [each, *rest]) for each in (_R, *whole)]
+    return [([spec, spec], [spec, *rest]) for spec in (_R, *whole)]
 
 
 def _quantize_given(x: Any, scale: Any, *options: Any) -> list[Rule]:
     """quantize.scaled(x, scale, dtype, granularity)"""
     granularity, rest = (*options, "tensor")[1], [None] * len(options)
     whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
-    rules: list[Rule] = [([each, each], [each, each, *rest]) for each in (_R, *whole)]
+    rules: list[Rule] = [([spec, spec], [spec, spec, *rest]) for spec in (_R, *whole)]
     if granularity == "tensor":
         dims = [Shard(dim) for dim in range(x.ndim)]
-        rules += [([each, Partial("max")], [each, _R, *rest]) for each in dims]
+        rules += [([spec, Partial("max")], [spec, _R, *rest]) for spec in dims]
     return rules
 
 
@@ -68,8 +68,8 @@ def _quantized_linear(
 
     def rule(out: Any, of_x: Any, of_weight: Any, of_scale: Any, dim: int) -> Rule:
         addends = [
-            None if each is None else _R if dim < 0 else addend(each, dim, x.ndim)
-            for each in (bias, residual)
+            None if tensor is None else _R if dim < 0 else addend(tensor, dim, x.ndim)
+            for tensor in (bias, residual)
         ]
         scale = None if weight_scale is None else of_scale
         return [out], [of_x, of_weight, scale, *addends, *names]

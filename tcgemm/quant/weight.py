@@ -101,7 +101,7 @@ class DequantizedWeight(torch.Tensor):
                 "or make another layer with from_linear."
             )
         dense_args, dense_kwargs = tree_map_only(
-            DequantizedWeight, lambda each: each.to_dense(), (args, kwargs)
+            DequantizedWeight, lambda value: value.to_dense(), (args, kwargs)
         )
         return func(*dense_args, **dense_kwargs)
 

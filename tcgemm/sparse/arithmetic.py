@@ -67,7 +67,7 @@ def _permute(w, dims):
 @implements(_aten.view.default, _aten._unsafe_view.default)
 def _view_as(w, size):
     """Compiled graphs call view with the tensor's own shape. No other shape is possible."""
-    unknown = [each for each in size if each == -1]
+    unknown = [extent for extent in size if extent == -1]
     return _expand(w, size) if len(unknown) < 2 else _no_view(w, size)
 
 
@@ -75,8 +75,8 @@ def _view_as(w, size):
 def _expand(w, size, *, implicit=False):
     if len(size) != 2:
         return _no_view(w, size)
-    known = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=True))
-    return _view(w) if known == tuple(w.shape) else _no_view(w, size)
+    sizes = tuple(of if to == -1 else to for to, of in zip(size, w.shape, strict=True))
+    return _view(w) if sizes == tuple(w.shape) else _no_view(w, size)
 
 
 def _no_view(w, size):
@@ -97,8 +97,8 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
     moved = w
     if device is not None and torch.device(device) != w.device:
         how = {"device": device, "non_blocking": non_blocking, "copy": True}
-        parts = [each.to(**how) for each in w.stored()[:2]]
-        transpose = [each.to(**how) for each in w.stored(True)[:2]] if w.transposable else None
+        parts = [tensor.to(**how) for tensor in w.stored()[:2]]
+        transpose = [tensor.to(**how) for tensor in w.stored(True)[:2]] if w.transposable else None
         moved = _assembled(w, parts, transpose, w.pattern)
     if dtype not in (None, w.dtype):
         return converted(moved, dtype)
@@ -144,8 +144,8 @@ def _same_positions(first, second):
     ):
         return True
     # Metadata of another type have no values, because the call is traced.
-    known = type(first.metadata) is type(second.metadata) is torch.Tensor
-    return known and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
+    plain = type(first.metadata) is type(second.metadata) is torch.Tensor
+    return plain and first.shape == second.shape and torch.equal(first.metadata, second.metadata)
 
 
 @implements(_aten.copy_.default)
@@ -283,8 +283,8 @@ def _sum(operator):
                 inner["transposed_values"] = operator(*values, **options)
             return first.like(inner)
         dense = [
-            decompress(each) if isinstance(each, SparseTensor24) else each
-            for each in (first, second)
+            decompress(operand) if isinstance(operand, SparseTensor24) else operand
+            for operand in (first, second)
         ]
         return operator(*dense, **options)
 

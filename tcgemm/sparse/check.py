@@ -56,7 +56,7 @@ def check_operands(
         if tensor.device != device:
             fake.check_devices(f"tcgemm.{op.name}", {w_name: w.values, name: tensor})
     _check_shapes(op, a, b, bias)
-    if w.dtype is not x.dtype and not any(a.dtype in each and b.dtype in each for each in _MIXED):
+    if w.dtype is not x.dtype and not any(a.dtype in pair and b.dtype in pair for pair in _MIXED):
         raise RuntimeError(
             f"tcgemm.{op.name}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have "
             "one dtype (the two of float8 may be mixed, and so may int8 and uint8): convert one of "

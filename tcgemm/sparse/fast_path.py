@@ -173,7 +173,7 @@ def gemm(
         tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
         if epilogue is DEFAULT:
             return scaled_mm(keys, *tensors)
-        return scaled_mm(keys, *tensors, **epilogue.given())
+        return scaled_mm(keys, *tensors, **epilogue.keywords())
     except RuntimeError:  # the path of torch raises an error that names the wrong operand
         return None
 

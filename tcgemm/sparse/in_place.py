@@ -17,10 +17,10 @@ _aten = torch.ops.aten
 def _in_place(operator):
     def change(w, *operands, **options):
         if not isinstance(w, SparseTensor24):
-            dense = [decompress(each) if _is_sparse(each) else each for each in operands]
+            dense = [decompress(item) if _is_sparse(item) else item for item in operands]
             return operator(w, *dense, **options)
-        taken = [operand_at(w, each, False) for each in operands]
-        operator(w.values, *taken, **options)
+        tensors = [operand_at(w, item, False) for item in operands]
+        operator(w.values, *tensors, **options)
         w.update_transpose()
         w.count_change()
         return w
@@ -43,7 +43,7 @@ for _operator in (
 @implements(_aten.addcmul.default)
 def _addcmul(w, first, second, *, value=1):
     if not _is_sparse(w):
-        first, second = (decompress(each) if _is_sparse(each) else each for each in (first, second))
+        first, second = (decompress(item) if _is_sparse(item) else item for item in (first, second))
         return _aten.addcmul.default(w, first, second, value=value)
     return w.clone().addcmul_(first, second, value=value)
 
@@ -52,7 +52,7 @@ def _addcmul(w, first, second, *, value=1):
 def _maximum_out(first, second, *, out):
     if not _is_sparse(out):
         return out.copy_(torch.maximum(first, second))
-    _aten.maximum.out(*(operand_at(out, each, False) for each in (first, second)), out=out.values)
+    _aten.maximum.out(*(operand_at(out, item, False) for item in (first, second)), out=out.values)
     out.update_transpose()
     out.count_change()
     return out
@@ -61,8 +61,8 @@ def _maximum_out(first, second, *, out):
 @implements(_aten._amp_foreach_non_finite_check_and_unscale_.default)
 def _rescale(tensors, found_inf, inverse_scale):
     """torch.amp.GradScaler calls this operator with all gradients."""
-    inside = [each.values if _is_sparse(each) else each for each in tensors]
+    inside = [tensor.values if _is_sparse(tensor) else tensor for tensor in tensors]
     _aten._amp_foreach_non_finite_check_and_unscale_.default(inside, found_inf, inverse_scale)
-    for each in filter(_is_sparse, tensors):
-        each.update_transpose()
-        each.count_change()
+    for tensor in filter(_is_sparse, tensors):
+        tensor.update_transpose()
+        tensor.count_change()

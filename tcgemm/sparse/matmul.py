@@ -167,7 +167,7 @@ def _ours(function):
         if SparseTensor24 in map(type, kwargs.values()):
             check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
         check_no_dtensor(function.__name__, (*args, *kwargs.values()))
-        operands = [each for each in args if _is_sparse(each)]
+        operands = [argument for argument in args if _is_sparse(argument)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]
             if precision == "highest" and not torch.is_autocast_enabled(w.device.type):

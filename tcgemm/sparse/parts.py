@@ -70,11 +70,11 @@ def _wrong(expected: str, came: object) -> RuntimeError:
     )
 
 
-def check_new_values(mine: Tensor, values: object) -> None:
+def check_new_values(own: Tensor, values: object) -> None:
     """Raises RuntimeError unless `values` can replace `mine`, the values of a SparseTensor24."""
     if (
         isinstance(values, torch.Tensor)
-        and (values.shape, values.dtype, values.device) == (mine.shape, mine.dtype, mine.device)
+        and (values.shape, values.dtype, values.device) == (own.shape, own.dtype, own.device)
         and values.layout is torch.strided
         and not values.requires_grad
     ):
@@ -84,8 +84,8 @@ def check_new_values(mine: Tensor, values: object) -> None:
         needs = " that needs a gradient" if values.requires_grad else ""
         came = f"{values.dtype} of shape {tuple(values.shape)} on {values.device}{needs}"
     raise RuntimeError(
-        f"tcgemm.SparseTensor24: values are {mine.dtype} of shape {tuple(mine.shape)} on "
-        f"{mine.device}, without a gradient, but came {came}; pass such a tensor, or make "
+        f"tcgemm.SparseTensor24: values are {own.dtype} of shape {tuple(own.shape)} on "
+        f"{own.device}, without a gradient, but came {came}; pass such a tensor, or make "
         "a new one with tcgemm.compress24."
     )
 
@@ -109,7 +109,7 @@ def check_parts(values: Tensor, metadata: Tensor, k: int, pattern: str) -> None:
             "'2:4' and, for torch.float32, '1:2'; pass one of these."
         )
     if values.dtype not in DTYPES or (pattern == "1:2" and values.dtype is not torch.float32):
-        names = ", ".join(str(each) for each in DTYPES)
+        names = ", ".join(str(dtype) for dtype in DTYPES)
         raise RuntimeError(
             f"tcgemm.SparseTensor24: values are {values.dtype} of pattern {pattern!r}, but there "
             f"are {names}, and '1:2' is only for torch.float32; convert them."

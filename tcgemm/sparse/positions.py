@@ -32,8 +32,8 @@ def _bits(tensor: Tensor) -> Tensor:
 def keep(mask: Tensor, dense: Tensor) -> Tensor:
     """The dense tensor where the mask is true. All other elements become zero, NaN as well."""
     bits = _bits(dense)
-    kept = torch.where(mask, bits, bits.new_zeros(()))
-    return kept if bits is dense else kept.view(dense.dtype)  # view(dtype) has no gradient
+    masked = torch.where(mask, bits, bits.new_zeros(()))
+    return masked if bits is dense else masked.view(dense.dtype)  # view(dtype) has no gradient
 
 
 def unpack_positions(metadata: Tensor, columns: int) -> Tensor:

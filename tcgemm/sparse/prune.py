@@ -204,14 +204,14 @@ def _checked_pattern(function: str, w: Tensor, pattern: SparsePattern | None) ->
             "part of w.unbind()."
         )
     if w.dim() != 2 or w.dtype not in DTYPES:
-        names = ", ".join(str(each) for each in DTYPES)
+        names = ", ".join(str(dtype) for dtype in DTYPES)
         raise RuntimeError(
             f"tcgemm.{function}: w is {w.dtype} of shape {tuple(w.shape)}, but it must be a matrix "
             f"of {names}; convert or reshape it."
         )
     pattern = default_pattern(w.dtype) if pattern is None else pattern
-    known = isinstance(pattern, str) and pattern in GROUPS
-    if not known or (pattern == "1:2" and w.dtype is not torch.float32):
+    valid = isinstance(pattern, str) and pattern in GROUPS
+    if not valid or (pattern == "1:2" and w.dtype is not torch.float32):
         raise RuntimeError(
             f"tcgemm.{function}: pattern is {pattern!r} for w of {w.dtype}, but there are '2:4', "
             "and '1:2' for torch.float32; pass one of these."

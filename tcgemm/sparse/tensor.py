@@ -214,9 +214,9 @@ class SparseTensor24(torch.Tensor):
             return
         self.version_lead = self._lead()  # gather_values compares it
         dense = decompress(self)
-        kept = [gather_values(dense, self, transpose) for transpose in (False, True)]
-        self.values.copy_(kept[0])
-        self.transposed_values.copy_(kept[1])
+        values = [gather_values(dense, self, transpose) for transpose in (False, True)]
+        self.values.copy_(values[0])
+        self.transposed_values.copy_(values[1])
         self.version_lead = self._lead()
 
     @property
@@ -352,7 +352,7 @@ class SparseTensor24(torch.Tensor):
             f"shape={tuple(self.shape)}, pattern='{self.pattern}', dtype={self.dtype}, "
             f"device='{self.device}', transposable={self.transposable}"
         )
-        size = sum(each.nbytes for each in self.tensors().values())
+        size = sum(tensor.nbytes for tensor in self.tensors().values())
         transpose = ", transposed=True" if self.transposed else ""
         return f"SparseTensor24({text}{transpose}, nbytes={size}{gradient})"
 
@@ -461,7 +461,7 @@ def restored(
     """
     check_version(version)
     flags = (transposed, dense_gradient, leaf, parameter)
-    if not all(isinstance(each, bool) for each in flags):
+    if not all(isinstance(flag, bool) for flag in flags):
         raise RuntimeError(
             f"tcgemm.SparseTensor24: the saved tensor is damaged: the flags "
             f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "

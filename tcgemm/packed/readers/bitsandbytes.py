@@ -75,17 +75,17 @@ def from_bitsandbytes(
         RuntimeError: a tensor is missing, or has another dtype or shape; or blocksize does not
             divide K.
     """
-    found = _of_mapping(state) if hasattr(state, "items") else _of_object(state)
-    if len(found.shape) != 2:
+    entry = _of_mapping(state) if hasattr(state, "items") else _of_object(state)
+    if len(entry.shape) != 2:
         raise RuntimeError(
-            f"{_NAME}: the weight has shape {found.shape}, but a PackedWeight is a matrix (N, K); "
+            f"{_NAME}: the weight has shape {entry.shape}, but a PackedWeight is a matrix (N, K); "
             "pass one matrix."
         )
     check_shown(_NAME, dtype)
-    n, k = found.shape
-    if k % found.blocksize:
+    n, k = entry.shape
+    if k % entry.blocksize:
         raise RuntimeError(
-            f"{_NAME}: blocks of {found.blocksize} elements do not divide rows of {k}, but a group "
+            f"{_NAME}: blocks of {entry.blocksize} elements do not divide rows of {k}, but a group "
             "of a PackedWeight lies in one row; multiply the dequantised weight."
         )
     if not isinstance(weight, torch.Tensor):
@@ -95,13 +95,13 @@ def from_bitsandbytes(
         )
     packed = weight.detach().contiguous().reshape(-1).view(torch.uint8)
     check_tensor(_NAME, "weight, as bytes,", packed, (torch.uint8,), (n * k // 2,))
-    check_tensor(_NAME, "quant_map", found.quant_map, (torch.float32,), (ENTRIES,))
-    blocks = n * k // found.blocksize
-    scales = _scales(found, blocks).reshape(n, k // found.blocksize)
+    check_tensor(_NAME, "quant_map", entry.quant_map, (torch.float32,), (ENTRIES,))
+    blocks = n * k // entry.blocksize
+    scales = _scales(entry, blocks).reshape(n, k // entry.blocksize)
     codes = torch.stack([packed >> 4, packed & 15], -1).view(n, k)
-    table = found.quant_map.to(packed.device)
+    table = entry.quant_map.to(packed.device)
     name = "nf4" if table.cpu().equal(torch.tensor(NF4)) else "table"
-    size, scales = divided(_NAME, name, k, found.blocksize, scales)
+    size, scales = divided(_NAME, name, k, entry.blocksize, scales)
     return PackedWeight.from_parts(
         pack_nibbles(codes),
         scales.contiguous(),
@@ -109,7 +109,7 @@ def from_bitsandbytes(
         k=k,
         group_size=size,
         table=table,
-        dtype=dtype or found.dtype,
+        dtype=dtype or entry.dtype,
     )
 
 
@@ -149,17 +149,17 @@ def _of_object(state: Any) -> _State:
         ) from None
 
 
-def _of_mapping(given: Mapping[str, Any]) -> _State:
+def _of_mapping(state: Mapping[str, Any]) -> _State:
     """The state of the tensors of a checkpoint."""
     tensors: dict[str, Any] = {}
-    for name, tensor in given.items():
+    for name, tensor in state.items():
         start = name.rfind(_PREFIX)
         tensors[_PREFIX if start >= 0 else name.rpartition(".")[2]] = tensor
     for name in ("absmax", "quant_map", _PREFIX):
         if name not in tensors:
             shown = f"{_PREFIX}nf4 (or fp4)" if name == _PREFIX else name
             raise RuntimeError(
-                f"{_NAME}: state has no {shown}, but only {', '.join(map(repr, given)) or 'none'}; "
+                f"{_NAME}: state has no {shown}, but only {', '.join(map(repr, state)) or 'none'}; "
                 "pass all tensors of the checkpoint that belong to the weight."
             )
     facts = json.loads(bytes(tensors[_PREFIX].tolist()))

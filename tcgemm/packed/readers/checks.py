@@ -27,8 +27,8 @@ def check_tensor(
             "tensor of the checkpoint."
         )
     fits = tensor.dim() == len(shape) and all(
-        isinstance(wanted, str) or wanted == came
-        for wanted, came in zip(shape, tensor.shape, strict=True)
+        isinstance(expected, str) or expected == came
+        for expected, came in zip(shape, tensor.shape, strict=True)
     )
     if not fits or tensor.dtype not in dtypes:
         shown = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
@@ -54,12 +54,12 @@ def divided(
 
     A group that is no size of the format is divided: its parts have its scale.
     """
-    sizes = [each for each in FORMATS[format].groups if each is not None]
+    sizes = [group for group in FORMATS[format].groups if group is not None]
     if size in sizes:
         return size, scales
     if size == k:
         return None, scales
-    fitting = [each for each in sizes if size % each == 0]
+    fitting = [group for group in sizes if size % group == 0]
     if not fitting:
         raise RuntimeError(
             f"{function}: the groups have {size} elements, but a PackedWeight has groups of "
