@@ -42,7 +42,7 @@ TABLE = (
     DType("s8", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("u8", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
 )
-# Elements that share bytes; torch's dtype is that of the unpacked ones. They are operands of
+# Elements that share bytes; torch's dtype is the dtype of unpacked elements. They are operands of
 # tcgemm.Int4Tensor and BinaryTensor, and no dtype of a torch.Tensor.
 PACKED = (
     DType("s4", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),

@@ -25,7 +25,7 @@ GPUS: dict[str, str] = {"sm80": "8.0 and later", "sm89": "8.9 and later", "sm90a
 # Instructions that kernels are written around -> the one for dense operands.
 FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgmma.sp": "wgmma"}
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
-# "highest" those of 16-bit terms or of f64.
+# "highest" multiplies 16-bit terms or f64.
 F32_INPUT = "tf32"
 
 
@@ -162,7 +162,7 @@ def code(capability: int, arches: str = "") -> str:
     Arguments:
         capability (int): the compute capability of the GPU, 10 * major + minor.
         arches (str): the architectures of a build, as build() has them, joined by commas. Default:
-            those of the loaded library.
+            the architectures of the loaded library.
 
     Returns:
         An architecture such as "8.0" or "9.0a", or "none" if the build has no code for the GPU.
@@ -328,7 +328,7 @@ def _why_not(
     name = f"{capability[0]}.{capability[1]}"
     code = build()["code"].get(name, "none")
     if not any(_holds(code, kernel["arch"]) for kernel in kernels):
-        return f"this GPU has compute capability {name}, whose code in this build is that of {code}"
+        return f"this GPU has compute capability {name}, which runs this build's code for {code}"
     return ""
 
 

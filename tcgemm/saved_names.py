@@ -70,7 +70,7 @@ SAFE: tuple[Callable[..., Any], ...] = (
 
 
 def register() -> None:
-    """Makes every name importable, and those of SAFE loadable with weights_only=True."""
+    """Makes every name importable, and the names of SAFE loadable with weights_only=True."""
     for name in WRITTEN:
         function = globals()[name]
         function.__module__ = __name__

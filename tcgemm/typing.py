@@ -38,11 +38,11 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 """The activations. gelu_tanh is the approximation of gelu by tanh."""
 
 Float32Precision = Literal["highest", "high", "medium", "prepared"]
-"""The bits of float32 operands that are multiplied: all, those of tf32, or those of bfloat16.
+"""The bits of float32 operands that are multiplied: all, the bits of tf32, or of bfloat16.
 "prepared" multiplies all bits, by the kernel that a product with a tcgemm.Prepared has."""
 
 Float8Scaling = Literal["current", "delayed"]
-"""Where the scales of tcgemm.nn.Float8Linear come from: the tensor, or those of former steps."""
+"""Where the scales of tcgemm.nn.Float8Linear come from: the tensor, or tensors of former steps."""
 
 Float8Precision = Literal["promoted", "fast"]
 """The sums of float8 products: in float32 after every 128, or in the tensor cores alone."""
@@ -111,7 +111,7 @@ def words(literal: Any) -> tuple[Any, ...]:
 
 
 class LinearOptions(TypedDict, total=False):
-    """The keyword arguments of tcgemm.linear without amax: those of Options without bias, which
+    """The keyword arguments of tcgemm.linear without amax: Options without bias, which
     linear takes as its third argument."""
 
     activation: Activation | None

@@ -55,7 +55,7 @@ def _check_packed(name: str, argument: str, tensor: Int4Tensor, along: int, othe
 
 
 def _fits(op: Operator, a: Any, b: Any, bias: Any) -> bool:
-    """Are the shapes those of this function? _int4_mm checks only what all functions share."""
+    """True if this function takes the shapes. _int4_mm checks only what all functions share."""
     if op is LINEAR:
         return b.dim() == 2 and (bias is None or bias.dim() == 1)
     if op in _MATRICES:

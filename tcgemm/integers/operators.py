@@ -49,7 +49,7 @@ def _count(op: Operator, per_byte: int) -> None:
 
 
 for _op in INT4:
-    # Products of uint8, which the bytes are, have the dtypes of those of int4.
+    # Products of the bytes, which are uint8, have the dtypes of products of int4.
     torch.library.register_fake(f"tcgemm::{_op.name}", fake.gemm(_op))
     register_one_by_one(_op.name)
     _count(_op, 2)

@@ -1,7 +1,7 @@
 """The sharding rules of the products of packed operands for DTensor.
 
 The bytes of int4 operands are sharded as the operands of scaled_mm (ops/sharding.py), along K too.
-_binary_mm has an argument k, that of the whole operands, so they are not sharded along K.
+_binary_mm has an argument k, the K of the whole operands, so they are not sharded along K.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tcgemm.ops.sharding import Rule, rules_of
 
 
 def _binary(*args: Any, **kwargs: Any) -> list[Rule]:
-    """The rules without the last one, which is that of K."""
+    """The rules without the last one, which shards K."""
     return rules_of(BINARY, *args, **kwargs)[:-1]
 
 

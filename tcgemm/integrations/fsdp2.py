@@ -80,13 +80,13 @@ class _ShardedWeight(torch.Tensor):
         module: torch.nn.Module,
         mp_policy: Any,
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, torch.Size]]:
-        """The bytes of this process, and what fsdp_post_all_gather gets beside those of all."""
+        """The bytes of this process, and what fsdp_post_all_gather gets beside the bytes of all."""
         shard = self._plain()
         amax = amax_of(shard, E4M3)
         dist.all_reduce(amax, dist.ReduceOp.MAX, group=mesh.get_group())
         scale = scale_of(amax, E4M3)
         values, _ = quantize(shard, E4M3, scale=scale)
-        rows = -(-outer_size[0] // mesh.size()) - values.shape[0]  # those of an uneven last shard
+        rows = -(-outer_size[0] // mesh.size()) - values.shape[0]  # of an uneven last shard
         return (pad(values.view(_BYTES), (0, 0, 0, rows)),), (scale, outer_size)
 
     def fsdp_post_all_gather(
@@ -97,7 +97,7 @@ class _ShardedWeight(torch.Tensor):
         *,
         out: Any = None,
     ) -> tuple[Tensor, tuple[Tensor, ...]] | None:
-        """The whole weight; `out` is that of the last gather, whose memory has the new bytes."""
+        """The whole weight; `out` is the last gather's weight, whose memory has the new bytes."""
         (gathered,), (scale, shape) = all_gather_outputs, metadata
         values = gathered[: shape[0]].view(E4M3)
         if out is None:

@@ -33,7 +33,7 @@ def _plain_names(model: torch.nn.Module) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for layer in model.modules():
             if isinstance(layer, QuantLinear):
-                layer._values()  # the buffer is that of the bytes afterwards
+                layer._values()  # the buffer holds the bytes afterwards
                 vars(layer)["weight"] = layer._buffers["weight"]
                 stack.callback(vars(layer).pop, "weight")
             elif isinstance(layer, SparseLinear24):
@@ -61,7 +61,7 @@ def pipeline(
         >>> pipe.num_stages
         2
 
-    The result is that of torch's function, and so are the arguments and the errors. Stages with a
+    Arguments, result and errors are the same as for torch's function. Stages with a
     SparseLinear24 compute forwards only, as exported models do: to train such a model, split it
     manually, with torch.distributed.pipelining.PipelineStage.
 

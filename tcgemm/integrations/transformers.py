@@ -232,7 +232,7 @@ def _check_reads_parts() -> None:
     if not hasattr(HfQuantizer, "serialized_names"):
         raise ImportError(
             f"TcgemmConfig: transformers {transformers.__version__} reads no weights that are "
-            "saved in parts, as those of SparseLinear24 and of other methods are; expected 5.21 "
+            "saved in parts, as SparseLinear24 and other methods save them; expected 5.21 "
             "or later: pip install -U transformers."
         )
 
@@ -329,7 +329,7 @@ class TcgemmQuantizer(HfQuantizer):
         return None, {}
 
     def _has_values(self) -> bool:
-        """The saved tensors are those of the layers, value by value."""
+        """The saved tensors are the tensors of the layers, value by value."""
         return self.pre_quantized and self._config.layer != "SparseLinear24"
 
     def is_serializable(self, *_arguments: Any, **_options: Any) -> Any:

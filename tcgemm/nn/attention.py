@@ -29,7 +29,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         >>> layer(x, x, x)[0].shape
         torch.Size([2, 10, 32])
 
-    Arguments, initialisation, state_dict and results are those of torch.nn.MultiheadAttention. The
+    Arguments, initialisation, state_dict and results are as in torch.nn.MultiheadAttention. The
     attention itself is torch's scaled_dot_product_attention. `out_proj` is called as a module, so
     hooks on it run, and swap_linear can exchange it. torch's fast path for inference reads the
     weights and calls no module, so this class never takes it. NestedTensors need it and are

@@ -21,9 +21,9 @@ class Conv1D(torch.nn.Module):
         >>> layer(torch.randn(10, 32)).shape
         torch.Size([10, 48])
 
-    Arguments, initialisation, attributes and state_dict are those of transformers, which need not
+    Arguments, initialisation, attributes and state_dict are as in transformers, which need not
     be installed. tcgemm.swap_linear makes such layers of the Conv1D layers in a model. Dtypes and
-    errors are those of tcgemm.linear.
+    errors are the same as for tcgemm.linear.
 
     Arguments:
         nf (int): the number of output features.
@@ -66,7 +66,7 @@ class QuantConv1D(QuantLinear):
         >>> type(model[0]).__name__, model[0](torch.randn(10, 32)).shape
         ('QuantConv1D', torch.Size([10, 48]))
 
-    Its state_dict is that of a QuantLinear, with weight (nf, nx). load_state_dict also takes the
+    Its state_dict is the one of a QuantLinear, with weight (nf, nx). load_state_dict also takes the
     state_dict of the Conv1D, with weight (nx, nf).
     """
 

@@ -17,7 +17,7 @@ _LINEAR = (torch.nn.Linear, NonDynamicallyQuantizableLinear)
 
 
 class Source(NamedTuple):
-    """The modules that an Exchange takes: those of one class, of torch or of another library."""
+    """The modules that an Exchange takes: one class, of torch or of another library."""
 
     name: str
     includes: Callable[[torch.nn.Module], bool]  # Is it of the class, or of a subclass?

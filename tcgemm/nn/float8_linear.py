@@ -1,9 +1,9 @@
 """The layer that trains in float8: tcgemm.nn.Float8Linear.
 
-    _parameters   weight, bias: those of the torch.nn.Linear, of 16 or 32 bits, which learn
+    _parameters   weight, bias: as in torch.nn.Linear, of 16 or 32 bits, which learn
     _buffers      only with delayed scaling, all float32:
                   amax (2,), gradient_amax (1,)   the largest magnitudes since the last step
-                  amax_history (3, H)             those of the last H steps, the newest first
+                  amax_history (3, H)             amax of the last H steps, the newest first
                   scales (3,)                     for the next step, from the history
 
 The forward lets amax grow, and the backward gradient_amax. Both are idempotent: gradient
@@ -76,16 +76,16 @@ class Float8Linear(HasActivation, torch.nn.Linear):
     The forward is act(x @ weight.t() + bias) of x and the weight in float8_e4m3fn. The backward
     multiplies the gradient in float8_e5m2 by both. Each tensor has one scale. The weight stays a
     Parameter of 16 or 32 bits, which the optimizer changes; so does the gradient of the bias.
-    Parameters and initialisation are those of torch.nn.Linear.
+    Parameters and initialisation are as in torch.nn.Linear.
 
-    Scales: with "current" scaling they are those of tcgemm.quantize. With "delayed" scaling they
+    Scales: with "current" scaling tcgemm.quantize computes them. With "delayed" scaling they
     come from the largest magnitude of the last `history` optimizer steps, and a tensor is read once
     less. What grows beyond it saturates. Steps up to the first one after which all magnitudes are
     known have current scaling, and so has eval mode. Delayed scaling has state: the buffers amax,
     gradient_amax, amax_history and scales, which state_dict() contains. An optimizer from
-    torch.optim that has the layer's weight must make the steps. Each process has its own state;
-    DistributedDataParallel sends that of process 0 to all others, and processes that share a weight
-    by tensor parallelism agree on the largest magnitudes after each step.
+    torch.optim that has the layer's weight must make the steps. Each process has its own state.
+    DistributedDataParallel sends the buffers of process 0 to all others. Processes that share a
+    weight by tensor parallelism agree on the largest magnitudes after each step.
 
     torch.compile, autocast, gradient checkpointing, fully_shard (FSDP2) and parallelize_module
     (ColwiseParallel, RowwiseParallel and SequenceParallel of torch) work. torch.func and second
@@ -100,7 +100,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         precision (str): "promoted" or "fast" for the forward, as in tcgemm.linear. The products of
             the backward are promoted.
         batch_invariant (bool): only False. True is refused, because the one scale of x comes from
-            all of its rows, and with delayed scaling from those of former steps.
+            all of its rows, and with delayed scaling from the amax of former steps.
 
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
 

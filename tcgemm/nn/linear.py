@@ -61,7 +61,7 @@ class Linear(HasActivation, torch.nn.Linear):
         >>> layer(torch.randn(10, 32)).shape
         torch.Size([10, 48])
 
-    Initialisation and state_dict are those of torch.nn.Linear. Dtypes and errors are those of
+    Initialisation and state_dict are as in torch.nn.Linear. Dtypes and errors are the same as for
     tcgemm.linear.
 
     Arguments:

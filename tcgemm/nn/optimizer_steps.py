@@ -20,7 +20,7 @@ def follow(layer: torch.nn.Module) -> None:
     """From now on, after a step of an optimizer that has the weights of some layers of one class,
     `_after_step(layers)` of the class is called.
 
-    The layers have the order of their weights in the optimizer, which is that of other processes.
+    The layers have the order of their weights in the optimizer, which is the same in all processes.
     """
     if not _hooks:
         _hooks.append(register_optimizer_step_post_hook(_after_step))

@@ -58,7 +58,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
 
     A new layer has a weight of zeros. `from_linear` makes a layer from a torch.nn.Linear, and
     `from_packed` from a tcgemm.PackedWeight, such as one of another library's checkpoint.
-    load_state_dict takes the state_dict of a PackedLinear, or that of a Linear, which it packs by
+    load_state_dict takes the state_dict of a PackedLinear, or of a Linear, which it packs by
     rounding to nearest.
 
     `weight` is a matrix of a usual dtype, because models cast activations to weight.dtype.
@@ -158,7 +158,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
     ) -> Self:
         """Makes a layer with the packed weight and a copy of the bias of a torch.nn.Linear.
 
-        The arguments are those of tcgemm.pack_weight. The layer has the activation of a
+        The arguments are the same as for tcgemm.pack_weight. The layer has the activation of a
         tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
         torch.nn.Linear, and RuntimeError if an argument is not supported.
         """
@@ -266,7 +266,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
-        The default of dtype is that of the bias; without a bias it is that of `weight`.
+        The default of dtype is the bias's dtype; without a bias it is the dtype of `weight`.
         """
         if dtype is None:
             dtype = self.shown_dtype if self.bias is None else self.bias.dtype
@@ -360,7 +360,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Packs the weight if the state is that of a Linear."""
+        """Packs the weight if the state is a Linear's."""
         self._restore_codes()
         weight = state_dict.pop(prefix + "weight", None)
         try:
@@ -411,7 +411,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
                 own = table_of(form)
                 if not torch.equal(tensors["table"].cpu(), own):  # pyright: ignore
                     raise RuntimeError(
-                        f"{_NAME}: table is not that of the format {self.format!r}; load the state "
+                        f"{_NAME}: table differs from the table of {self.format!r}; load the state "
                         "into a layer of its format, or of the format 'table'."
                     )
         return {name: bytes_of(tensor) for name, tensor in tensors.items()}

@@ -60,7 +60,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
     learn: tcgemm.quantized_linear can multiply a master weight that does.
 
     A new layer has a weight of zeros. `from_linear` makes a layer from a torch.nn.Linear.
-    load_state_dict takes the state_dict of a QuantLinear, or that of a Linear, which it quantises.
+    load_state_dict takes the state_dict of a QuantLinear, or of a Linear, which it quantises.
 
     `weight` is a matrix of a usual dtype, because models cast activations to weight.dtype: float32,
     or the dtype of the Linear. weight.values has the 8-bit values. The weight is a buffer. The bias
@@ -186,7 +186,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
     def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
-        The default of dtype is that of the bias; without a bias it is torch.get_default_dtype().
+        The default of dtype is the bias's dtype; without a bias it is torch.get_default_dtype().
         """
         if dtype is None:
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
@@ -298,7 +298,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Quantises the weight if the state is that of a Linear."""
+        """Quantises the weight if the state is a Linear's."""
         if self._parts is not None:  # after QuantConv1D has transposed its weight
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"

@@ -80,7 +80,7 @@ def _register(layer: type, state: Any, why_not: Any, becomes: Any, names: Any = 
 
 
 def _without_scales(module: Float8Linear) -> dict[str, Any]:
-    """The buffers without those of delayed scaling."""
+    """The buffers without the buffers of delayed scaling."""
     state = _state_of(module)
     state["_buffers"] = {k: v for k, v in module._buffers.items() if k not in module._BUFFERS}
     return state

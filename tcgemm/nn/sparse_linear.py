@@ -70,7 +70,7 @@ class _Ready(NamedTuple):
     call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
 
     def holds(self, buffers: dict[str, Any]) -> bool:
-        """Are the tensors inside and the buffers still those of the operands?"""
+        """True if the operands still have the tensors inside and the buffers."""
         values, metadata = self.names
         return (
             self.operands is self.weight.fast_operands
@@ -188,7 +188,7 @@ class SparseLinear24(SparseState):
         layer that learns starts with a copy of the weight. The method "mask" keeps the elements
         where `mask` (bool, of the weight's shape) is true, and sets the others to zero. If the mask
         keeps fewer elements of a group than the pattern has, the first other elements of the group
-        are stored too: they are zero and may learn. The other arguments are those of the class.
+        are stored too: they are zero and may learn. The other arguments are as in the class.
 
         Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype, a mask or
         an option is not supported.

@@ -146,7 +146,7 @@ class SparseState(CompressedBuffers):
         if counts.sum() != 1:
             raise RuntimeError(
                 f"{_NAME}: the state of some processes has {key}.values, {key}.metadata and "
-                f"{key}.format, and that of others has not, as broadcast_from_rank0 leaves it; "
+                f"{key}.format, and others have not, as broadcast_from_rank0 leaves it; "
                 "pass the whole state in every process."
             )
 
@@ -154,7 +154,7 @@ class SparseState(CompressedBuffers):
     def _dense_state(self, key: str, compressed: SparseTensor24) -> dict[str, Tensor]:
         """The entry of the dense weight for a state that has only the compressed one.
 
-        The state of a frozen layer is such a state. Another one is that of a tied weight, which
+        A frozen layer has such a state, and so has a layer with a tied weight, which
         safetensors saves under the name of the embedding. The embedding is already loaded then, so
         the elements at the kept positions are equal: the Parameter stays as it is, and its name is
         reported as missing.

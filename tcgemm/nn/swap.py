@@ -162,7 +162,7 @@ def swap_linear(
               weights too. Layers of tcgemm.nn.Linear are swapped too. Options: method, learns,
               refresh_every, gradient and batch_invariant, as of SparseLinear24.from_linear.
             - torch.nn.Linear: all layers of tcgemm go back, without a report of their swap. Weights
-              of 8 and 4 bits are dequantised to the option dtype (default: that of the bias), and
+              of 8 and 4 bits are dequantised to the option dtype (default: the bias's dtype), and
               sparse weights become dense.
 
         shared (bool): True also swaps layers that share a Parameter with other modules, such as a

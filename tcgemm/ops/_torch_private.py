@@ -93,7 +93,7 @@ def register_sharding(op, rule, options):
     """torch.distributed.tensor.experimental.register_sharding, where the rule reads options.
 
     torch keeps the decision for the placements of the tensors, and for integers, alone: a call with
-    another activation would get that of a call without. `options` are the keywords that it reads;
+    another activation would get the plan of a call without. `options` are the keywords it reads;
     positional arguments behind the tensors always count.
     """
     experimental = importlib.import_module("torch.distributed.tensor.experimental")
@@ -187,7 +187,7 @@ def compiles_ahead_of_time():
 
 
 def without_modes():
-    """A context without the dispatch modes that are active, such as that of fake tensors."""
+    """A context without the dispatch modes that are active, such as the mode of fake tensors."""
     return torch.utils._python_dispatch._disable_current_modes()
 
 

@@ -174,7 +174,7 @@ def _gradient_b(op, gz, a, dims, spec, epilogue):
 
 
 def _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue):
-    """The gradients of a and b, each None without a spec, from that of the product."""
+    """The gradients of a and b, each None without a spec, from the gradient of the product."""
     ga = gb = None
     gz = op.apply_scales(gz)
     a, b, precision = op.grad_operands(a, b, epilogue.precision)
@@ -200,7 +200,7 @@ def _pre_activation(op, epilogue, a, b, c, bias):
 
 def _inner_tensors(*operands):
     """The tensors inside of each SparseTensor24. They are saved as well, since torch counts their
-    changes apart from those of the SparseTensor24, and looks for changes of what is saved."""
+    changes apart from changes of the SparseTensor24, and looks for changes of what is saved."""
     return tuple(inner for operand in operands for inner in getattr(operand, "versioned", ()))
 
 
@@ -343,10 +343,10 @@ class Gemm(SingleLevelFunction):
         tresidual: torch.Tensor | None,
         _epilogue: None,
     ) -> Any:
-        """The tangent of the result from those of the operands."""
+        """The tangent of the result from the tangents of the operands."""
         if not ctx.differentiable:
             return (None, None) if ctx.amax else None
-        # apply() hides all tangents, but those of outer functorch levels belong to the result. The
+        # apply() hides all tangents, but the result has tangents of outer functorch levels. The
         # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
         with forward_gradients(True):
             a, b, c, bias, _output, *constants = (

@@ -236,7 +236,7 @@ def autocast(*tensors: Any) -> Any:
 
 
 def _fits(op, a, b, bias):
-    """Are the shapes those of this function? scaled_mm checks only what all functions share."""
+    """True if this function takes the shapes. scaled_mm checks only what all functions share."""
     if op is LINEAR:
         fits = a.dim() >= 1 and b.dim() == 2 and a.shape[-1] == b.shape[1]
         return fits and (bias is None or bias.dim() == 1)

@@ -50,7 +50,7 @@ def local_bias(bias: Any, parts: Any = None) -> torch.Tensor | None:
     """What this process adds of the bias of a parallel layer: its elements of a sharded one, and
     all of it to rows of its own; else a share, so that the sum over the processes has it once.
 
-    `parts` are those of tcgemm.integrations.tensor_parallel.
+    `parts` are the Parts of tcgemm.integrations.tensor_parallel.
     """
     if not is_dtensor(bias):
         return bias

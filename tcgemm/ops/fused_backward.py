@@ -49,7 +49,7 @@ def run(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """(g * act'(z), its sum over all dimensions but the last).
 
-    The product has this dtype if a pass computes it. The sum is that of f32 values, rounded once;
+    The product has this dtype if a pass computes it. The sum adds f32 values and is rounded once;
     it is None if sum_dtype is, or if no pass computes it.
     """
     if activation is None or z is None:

@@ -52,7 +52,7 @@ def linear(
 ) -> Any:
     """function(x.values(), weight, bias, **options) for a jagged x, as a NestedTensor.
 
-    rows: those of the options that vary along the rows of x.
+    rows: the options that vary along the rows of x.
     """
     if ragged_dim(x) == x.dim() - 1:
         raise RuntimeError(

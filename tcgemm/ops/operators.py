@@ -159,15 +159,15 @@ class Operator:
         return a, b, None if precision == "prepared" else precision
 
     def apply_scales(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient of a @ b from that of the product with its scales."""
+        """The gradient of a @ b from the gradient of the product with its scales."""
         return gradient
 
     def apply_scale_out(self, gradient: torch.Tensor) -> torch.Tensor:
-        """The gradient before scale_out from that of the result."""
+        """The gradient before scale_out from the gradient of the result."""
         return gradient
 
     def matrix_a(self, a: torch.Tensor, dims: int) -> torch.Tensor:
-        """a as matrices; `dims` are those of the call, without what vmap put in front."""
+        """a as matrices; `dims` counts the dimensions of the call, without vmap's in front."""
         return a.unsqueeze(-2) if dims == 1 else a
 
     def matrix_b(self, b: torch.Tensor, dims: int) -> torch.Tensor:
@@ -293,7 +293,7 @@ class Scaled(Operator):
 
     @property
     def sparse(self) -> bool:
-        """Are the values of a or of b those of a sparse operand?"""
+        """True if a or b has the values of a sparse operand."""
         return self.sparse_a is not None or self.sparse_b is not None
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:

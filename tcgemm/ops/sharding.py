@@ -45,7 +45,7 @@ def _dimensions(
     op: Operator, a: Any, b: Any
 ) -> tuple[list[tuple[int | None, int | None]], tuple[int, int]]:
     """For each dimension of the result, the dimensions of a and of b that it comes from, or None;
-    and those of k."""
+    and the dimensions of k."""
     a_rows, b_columns = a.ndim > 1, b.ndim > 1
     k = (a.ndim - 1, 1 if op.weight else max(b.ndim - 2, 0))
     if op.weight:
@@ -124,7 +124,7 @@ class _Product:
         return outs, [*inputs, *[None] * len(self.kwargs)]
 
     def sums(self) -> bool:
-        """Is the result the sum of those of parts of k?"""
+        """True if the result is the sum of the results of parts of k."""
         if self.op.amax or self.kwargs.get("activation") is not None:
             return False
         return self.kwargs.get("out_dtype") in _SUMMED

@@ -182,8 +182,8 @@ def forget() -> None:
 
 @contextlib.contextmanager
 def planned_kernels(gpu: str) -> Iterator[None]:
-    """Inside, the planner has no choices. Afterwards the files are read again, also that of `gpu`,
-    for which there may have been none before."""
+    """Inside, the planner has no choices. Afterwards the files are read again, also a new file of
+    `gpu`."""
     _looked.add(gpu)
     query.ask("_set_tuned", "", "", "")
     try:

@@ -32,7 +32,7 @@ _tensor = torch.Tensor
 
 
 class State:
-    """`choices` are those of the tcgemm.use that began last, or None if none is active."""
+    """`choices` belong to the tcgemm.use that began last; None if none is active."""
 
     choices: Choices | None = None
 
@@ -49,7 +49,7 @@ class Aten(NamedTuple):
 
 
 def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
-    """(those of every device, those that torch has for CUDA alone)"""
+    """(the overloads of every device, the overloads that torch has for CUDA alone)"""
     common = (
         Aten("mm", products.bind_mm, 0),
         Aten("bmm", products.bind_bmm, 0),
@@ -128,7 +128,7 @@ def _why_not_out(product: Product, out: torch.Tensor) -> str | None:
 
 def _own_sentence(error: RuntimeError) -> str:
     """The reason of an operator that refused its arguments before it computed anything. Other
-    errors, such as those of CUDA, are the caller's."""
+    errors, such as CUDA's, are the caller's."""
     sentence = str(error).split("\n")[0]
     if not sentence.startswith("tcgemm"):
         raise error
@@ -214,7 +214,7 @@ class Kernel:
         return out
 
     def _entry(self, choices: Choices, args: Any, options: Any) -> tuple[Entry, Any, str | None]:
-        """(the choice, its key, the precision where it is not that of all bits)"""
+        """(the choice, its key, the precision where not all bits are multiplied)"""
         a = args[self.aten.first]
         precision = device = None
         if self.cuda:

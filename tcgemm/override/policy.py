@@ -32,7 +32,7 @@ Measurements = HasRows | str | PathLike[str] | Mapping[str, Any] | Sequence[Mapp
 
 
 class Measured(NamedTuple):
-    """One row of a table: the speed of tcgemm over that of torch, and whether it is right."""
+    """One row of a table: the speed of tcgemm over torch's, and whether it is right."""
 
     sizes: tuple[int, int, int, int]
     ratio: float
@@ -50,7 +50,7 @@ def dtype_name(dtype: torch.dtype, precision: str | None) -> str:
 
 
 def read_dtypes(choice: Iterable[torch.dtype | str] | None) -> frozenset[torch.dtype] | None:
-    """The dtypes of the argument; names are those of torch or of tcgemm's tables."""
+    """The dtypes of the argument; names are torch's or names of tcgemm's tables."""
     if choice is None:
         return None
     dtypes = set()

@@ -45,7 +45,7 @@ class Product(NamedTuple):
         return batch[0] if batch else 1, m, self.b.shape[-1], k
 
     def layout(self) -> str:
-        """TN, NN, TT or NT: the first letter is that of b, T is a transposed row-major matrix."""
+        """TN, NN, TT or NT: the first letter is for b, T is a transposed row-major matrix."""
         return "".join(
             "T" if tensor.stride(-2) == 1 and tensor.stride(-1) != 1 else "N"
             for tensor in (self.b, self.a)
@@ -129,7 +129,7 @@ def bind_bmm_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> 
 
 
 def _wider(product: Product | str) -> Product | str:
-    """torch takes the operands' dtype, and float32 for those of 16 bits, as out_dtype."""
+    """torch takes the operands' dtype, and float32 for operands of 16 bits, as out_dtype."""
     if isinstance(product, str) or product.out_dtype in (product.a.dtype, _f32):
         return product
     return NOT_TORCHS

@@ -1,4 +1,4 @@
-"""The report of tcgemm.use: the calls that tcgemm computed, those of torch, and the reasons."""
+"""The report of tcgemm.use: the calls that tcgemm computed, the calls of torch, and the reasons."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """tcgemm.use: torch's own matrix products run through tcgemm for a while, or for a whole program.
 
 The uses that are active form a list; the last one decides and counts. The kernels of kernels.py are
-registered while the list is not empty. The list is that of the process, not of a thread, since
+registered while the list is not empty. There is one list a process, not one a thread, since
 torch runs the backward in threads of its own.
 """
 
@@ -150,7 +150,7 @@ def use(
     _addmm_activation, with out= as well. torch computes linear, matmul, einsum, attention that is
     written as products, experts and the backward by these functions, so tcgemm computes them, too.
     It takes the calls for which it has a kernel; torch computes the others, and report() says why.
-    Autograd, autocast, torch.func, dispatch modes and error messages remain those of torch.
+    Autograd, autocast, torch.func, dispatch modes and error messages remain torch's.
 
     Results have the error bounds of tcgemm's products, so their bits can differ from torch's.
     The precision of float32 products follows torch's settings.

@@ -11,7 +11,7 @@
     mxfp4    as of fp4                        32                      float8_e8m0fnu
     nvfp4    as of fp4                        16                      float8_e4m3fn, times one scale
 
-NF4 is the NormalFloat of Dettmers and others, "QLoRA" (2023). mxfp4 is that of the OCP Microscaling
+NF4 is the NormalFloat of Dettmers and others, "QLoRA" (2023). mxfp4 is from the OCP Microscaling
 specification, version 1.0.
 """
 

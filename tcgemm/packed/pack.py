@@ -258,7 +258,7 @@ def _boundary(value: float, below: bool) -> float:
 
 
 def _global_scale(w: Tensor, form: Format) -> Tensor:
-    """The scale with which that of the group of the largest finite magnitude is the largest."""
+    """The scale with which the group of the largest finite magnitude has the largest scale."""
     amax = torch.zeros((), dtype=torch.float32, device=w.device)
     for rows in row_chunks(w.shape[0], w.shape[1], _CHUNK):
         chunk = w[rows].float().abs()

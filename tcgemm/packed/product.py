@@ -291,7 +291,7 @@ def multiply(
     amax: object,
 ) -> Any:
     """The product `op` of a tensor and a PackedWeight, and amax if it is asked for. The arguments
-    are those of dispatch."""
+    are as in dispatch."""
     first, second = op.operand_names
     if op.batched:
         _refuse(

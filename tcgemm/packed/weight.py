@@ -59,7 +59,7 @@ class PackedWeight:
         >>> w.dequantize().shape, w.codes.nbytes
         (torch.Size([48, 128]), 3072)
 
-    It takes the place of the weight in tcgemm.linear, and its .t() that of b in mm, matmul and
+    It takes the place of the weight in tcgemm.linear, and its .t() the place of b in mm, matmul and
     addmm. The activations are float16 or bfloat16. The product is that with dequantize(x.dtype).
 
     The weight is (code - zero_point) * scale, or code * scale + offset, or table[code] * scale. It
@@ -81,7 +81,7 @@ class PackedWeight:
         global_scale (Tensor): float32 (), which multiplies all scales of "nvfp4"; else None.
         format (str): see tcgemm.pack_weight.
         group_size (int): the elements along K that share a scale; None: a whole row.
-        dtype (torch.dtype): that of dequantize(), if none is given.
+        dtype (torch.dtype): the dtype of dequantize() without an argument.
 
     The tensors can be replaced and changed in place. Products use the new elements. A change
     through `codes.data`, and of an inference tensor, is not noticed.
@@ -135,7 +135,7 @@ class PackedWeight:
             format (str): see tcgemm.pack_weight.
             k (int): the number of columns; default: all that codes have.
             group_size (int): the elements along K that share a scale; None: a whole row.
-            dtype (torch.dtype): the dtype of dequantize(); default: that of scales, or bfloat16 for
+            dtype (torch.dtype): the dtype of dequantize(); default: scales.dtype, or bfloat16 for
                 "mxfp4" and "nvfp4".
 
         Raises:
@@ -270,9 +270,9 @@ class PackedWeight:
         return arrange.order_of(self.stored.tensors, self.stored.layout)
 
     def to(self, *args: Any, **kwargs: Any) -> PackedWeight:
-        """Moves the tensors to a device; a dtype is that of dequantize() from then on.
+        """Moves the tensors to a device; a dtype is the dtype of dequantize() from then on.
 
-        The arguments are those of torch.Tensor.to. Codes and scales are never converted. Returns
+        The arguments are as for torch.Tensor.to. Codes and scales are never converted. Returns
         this object if nothing changes.
         """
         moved = torch.empty(0, dtype=self.dtype, device=self.device).to(*args, **kwargs)

@@ -6,7 +6,7 @@
                gx = (g8 @ w8) * sg * sw            gw = (g8.t() @ x8) * sg * sx
                gbias = the sum of the rows of gz, before it is rounded to 8 bits
 
-The 8-bit formats are those of Micikevicius and others, "FP8 Formats for Deep Learning" (2022): four
+The 8-bit formats are from Micikevicius and others, "FP8 Formats for Deep Learning" (2022): four
 bits of exponent for x and the weight, and five for gradients, whose magnitudes differ more. The
 forward saves x8 and w8 instead of x and the weight.
 
@@ -66,9 +66,9 @@ _ACTIVATIONS: dict[str | None, Any] = {
 class Delayed(NamedTuple):
     """The state of delayed scaling that a call reads and writes; all None with current scaling.
 
-    scales: (3,) for x, the weight and the gradient; None: not yet known, so those of the tensors.
+    scales: (3,) for x, the weight and the gradient; None: not known yet; the tensors give them.
     amax: (2,), which grows to the largest magnitudes of x and of the weight.
-    gradient_amax: (1,), which the backward lets grow to that of the gradient.
+    gradient_amax: (1,), which the backward lets grow to the amax of the gradient.
     """
 
     scales: Tensor | None = None
@@ -299,7 +299,7 @@ def float8_linear(
     activation: Activation | None,
     precision: Precision | None,
 ) -> Tensor:
-    """x (..., K), weight (N, K), bias (N,) -> (..., N), in x's dtype or that of autocast."""
+    """x (..., K), weight (N, K), bias (N,) -> (..., N), in x's dtype or autocast's."""
     if any_autocast_enabled():
         x, bias = dispatch.autocast(x, bias)
     arguments = (x, weight, bias, *delayed, activation, precision)

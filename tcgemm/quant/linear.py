@@ -4,11 +4,11 @@
                                        +--> scaled_mm --> act((x8 @ w8.t()) * sx * sw + bias)
     weight (N, K) --quantize--> w8, sw-+                  + residual
 
-Gradients are those of linear(x, weight, bias): the derivative of the rounding counts as one. Only
+Gradients are as for linear(x, weight, bias): the derivative of the rounding counts as one. Only
 the derivative of the activation is taken at the quantised product.
 
 The layer is an operator of its own, torch.ops.tcgemm.quantized_linear, so that torch.compile,
-torch.func and autograd find its derivatives as they find those of the other operators.
+torch.func and autograd find its derivatives as they find the derivatives of the other operators.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def check_invariant(name: str, granularity: object) -> None:
 
 
 def _checked_dtype(weight, weight_scale, dtype, granularity):
-    """The dtype of the product: the given one, or that of a weight that is quantised already."""
+    """The dtype of the product: the argument, or the dtype of a quantised weight."""
     if dtype is None:
         dtype = weight.dtype if weight_scale is not None and weight.dtype in QUANTIZED else E4M3
     check_options(_NAME, dtype, granularity)

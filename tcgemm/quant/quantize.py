@@ -92,7 +92,7 @@ def quantize(
             - "128x128": blocks of 128 x 128; (..., ceil(M/128), ceil(K/128))
 
         scale (Tensor): float32 scales of the shape of the granularity, to be used as they are;
-            a positive number each. Default: those of amax.
+            a positive number each. Default: the scales of amax.
         amax (bool): whether to return amax, too: float32, in the shape of the scales. It is 0 for
             a group without finite elements. It needs a given scale.
 

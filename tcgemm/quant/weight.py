@@ -1,7 +1,7 @@
 """Weights of 8 bits and fewer as other modules see them: matrices of a usual dtype.
 
     DequantizedWeight    what they have in common
-    QuantizedWeight      that of a QuantLinear; tcgemm/packed/view.py has that of a PackedLinear
+    QuantizedWeight      the weight of a QuantLinear; tcgemm/packed/view.py has the PackedLinear's
 
 Models read `layer.weight.dtype` and cast activations to it: a cast to 8 bits would lose nearly all
 digits. torch's own modules multiply with `layer.weight`: 8-bit values without their scale would

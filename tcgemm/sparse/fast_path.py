@@ -79,7 +79,7 @@ def is_plain(tensor: Tensor) -> bool:
 
 
 def metadata_argument(metadata: Tensor, tiles: Tensor | None) -> Tensor:
-    """The metadata as the operators take them: reordered if there are such, else as stored."""
+    """The metadata as the operators take them: reordered if they exist so, else as stored."""
     return metadata if tiles is None else tiles
 
 

@@ -59,7 +59,7 @@ def prune24(
             only, and its default, because tensor cores multiply float32 with that pattern.
 
     Returns a contiguous tensor with w's shape and dtype. The CPU and a GPU give the same bits. The
-    gradient for w is that of the kept elements, and zero elsewhere.
+    gradient for w is the gradient of the kept elements, and zero elsewhere.
 
     Raises:
         TypeError: w or mask is no tensor.
@@ -134,7 +134,7 @@ def compress24(
             `transposable`, as its method "transposable" does). False raises an error for a tensor
             without the pattern; this check waits for the GPU once.
         transposable (bool): True also compresses the transpose, which must have the pattern too,
-            for products with it, such as those of gradients. This takes twice the memory.
+            for products with it, such as gradients. This takes twice the memory.
         dense_gradient (bool): True makes gradients of the result dense instead of masked.
 
     Returns a tcgemm.SparseTensor24. Its to_dense() has the bits of w at the kept elements, also of

@@ -38,7 +38,7 @@ def _always(_args: Any) -> bool:
 
 
 def _each_row(args: tuple[Any, ...]) -> bool:
-    """prune24(w, pattern, transposable): a transposable pattern is that of blocks of rows."""
+    """prune24(w, pattern, transposable): a transposable pattern is a pattern of blocks of rows."""
     return not (len(args) > 2 and args[2])
 
 

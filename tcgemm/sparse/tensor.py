@@ -94,8 +94,8 @@ class SparseTensor24(torch.Tensor):
             computed with to_dense(), which takes the memory of the dense matrix during the call.
         dense_gradient (bool): whether its gradients are dense ("straight through") instead of
             masked. A masked gradient is a SparseTensor24 of the same positions.
-        transposed (bool): whether this is the .t() of the stored matrix. values and metadata are
-            always those of the stored matrix.
+        transposed (bool): whether this is the .t() of the stored matrix. values and metadata
+            always belong to the stored matrix.
 
     mm, matmul, addmm and linear, of torch and of tcgemm, and @ take it on either side of a dense
     operand, with gradients for both. There is no product of two SparseTensor24. It is moved and
@@ -314,7 +314,7 @@ class SparseTensor24(torch.Tensor):
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        """The shape of the stored matrix: that of .t() if `transposed`."""
+        """The shape of the stored matrix: the shape of .t() if `transposed`."""
         return tuple(reversed(self.shape)) if self.transposed else tuple(self.shape)
 
     def tensors(

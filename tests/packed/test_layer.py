@@ -149,7 +149,7 @@ def test_a_state_of_another_code_book_is_refused():
     with pytest.raises(RuntimeError) as caught:
         empty("nf4").load_state_dict(layer("fp4").state_dict())
     assert (
-        "the layer: tcgemm.nn.PackedLinear: table is not that of the format 'nf4'; load the state "
+        "the layer: tcgemm.nn.PackedLinear: table differs from the table of 'nf4'; load the state "
         "into a layer of its format, or of the format 'table'." in str(caught.value)
     )
     made = empty("table", bias_dtype=torch.float16)

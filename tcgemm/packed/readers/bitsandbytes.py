@@ -64,7 +64,7 @@ def from_bitsandbytes(
             quant_map, quant_state.bitsandbytes__nf4 (or __fp4), and nested_absmax and
             nested_quant_map where absmax has 8 bits ("double quant"). Names may have a prefix, such
             as "weight.".
-        dtype (torch.dtype): the dtype of dequantize(); default: that of the state.
+        dtype (torch.dtype): the dtype of dequantize(); default: the state's dtype.
 
     A block must lie in one row: blocksize divides K. Blocks of more than 128 elements become groups
     of 128 with equal scales. Scales of nested blocks become float32, with a rounding after each

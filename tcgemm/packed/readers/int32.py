@@ -54,7 +54,7 @@ def from_gptq(
         g_idx (Tensor): (K,), the group of each input, or None. It must be k // (K / G).
         version (int): 1 if qzeros holds zero points less 1, as in checkpoints with the format
             "gptq"; 2 if it holds them as they are, as in "gptq_v2".
-        dtype (torch.dtype): the dtype of dequantize(); default: that of scales.
+        dtype (torch.dtype): the dtype of dequantize(); default: the dtype of scales.
 
     Raises:
         TypeError: an argument is no tensor.
@@ -76,7 +76,7 @@ def from_gptq(
         if not torch.equal(g_idx.cpu().long(), torch.arange(k) // max(size, 1)):
             raise RuntimeError(
                 f"{function}: g_idx is not k // {size}, so the inputs of a group do not follow "
-                "each other ('desc_act': true), but those of a PackedWeight do; quantise the "
+                "each other ('desc_act': true), but in a PackedWeight they do; quantise the "
                 "model without act-order, or multiply the dequantised weight."
             )
     codes = _unpacked(qweight.t(), _IN_ORDER)
@@ -103,7 +103,7 @@ def from_awq(
         qweight (Tensor): int32 (K, N/8).
         scales (Tensor): (G, N) of float16, bfloat16 or float32, with G groups along K.
         qzeros (Tensor): int32 (G, N/8). None: every zero point is 8.
-        dtype (torch.dtype): the dtype of dequantize(); default: that of scales.
+        dtype (torch.dtype): the dtype of dequantize(); default: the dtype of scales.
 
     Raises:
         TypeError: an argument is no tensor.

@@ -26,7 +26,7 @@ def from_mxfp4(blocks: Tensor, scales: Tensor, *, dtype: torch.dtype | None = No
         8.0
 
     A checkpoint of gpt-oss has `..._blocks` and `..._scales` of all experts in one tensor each:
-    call this with those of one expert, `blocks[e], scales[e]`.
+    call this with the blocks and scales of one expert, `blocks[e], scales[e]`.
 
     Arguments:
         blocks (Tensor): uint8 (N, K/32, 16): two codes of e2m1 a byte, the even k in the low bits.

@@ -39,7 +39,7 @@ def from_torchao(weight: Any, *, dtype: torch.dtype | None = None) -> PackedWeig
         weight: a matrix of one of torchao's classes: Int4Tensor (Int4WeightOnlyConfig),
             IntxUnpackedToInt8Tensor (IntxWeightOnlyConfig) of int4 or int8, MXTensor of e2m1, or
             NVFP4Tensor.
-        dtype (torch.dtype): the dtype of dequantize(); default: that of the weight.
+        dtype (torch.dtype): the dtype of dequantize(); default: the weight's dtype.
 
     An Int4Tensor becomes "int4" with offsets. An IntxUnpackedToInt8Tensor becomes "int4" with zero
     points, or without where all are 0, or "int8" where all are 0.
