@@ -13,7 +13,7 @@ import torch
 from tcgemm.testing.baseline import ACTIVATIONS
 
 from support import cases, reference
-from support.cases import BF16, F16, each
+from support.cases import BF16, F16, check_all
 from support.catalog_rows import asked, launch, operands, rows
 
 SMOOTH = ("gelu", "gelu_tanh", "silu")
@@ -63,7 +63,7 @@ def test_row_over_the_range_of_an_activation(row):
     outs = [out for out in (BF16, F16) if out in row.types.outs]
     # relu belongs to the rounding in one variant alone.
     given = [(name, variant) for name in SMOOTH for variant in VARIANTS] + [("relu", "activation")]
-    each(
+    check_all(
         (
             (name, variant, outs[(i + step) % len(outs)], step)
             for i, (name, variant) in enumerate(given)
@@ -94,7 +94,7 @@ def test_row_with_one_addend_of_each_type(row):
 
     outs = [out for out in cases.HALVES if out in row.types.outs]
     given = itertools.product((None, *SMOOTH), ("c", "residual"), cases.HALVES, outs)
-    each(given, check)
+    check_all(given, check)
 
 
 @pytest.mark.parametrize("dtype", cases.HALVES)

@@ -12,7 +12,7 @@ import torch
 import tcgemm
 
 from support import cases
-from support.cases import E4M3, E5M2, F16, F32, S8, each
+from support.cases import E4M3, E5M2, F16, F32, S8, check_all
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
@@ -50,7 +50,7 @@ def test_bits_are_those_of_linear(m, activation):
         for _ in range(3):
             assert torch.equal(OPS._constant_linear(x, w, bias, activation), expected)
 
-    each(SHAPES, check)
+    check_all(SHAPES, check)
 
 
 @activations
@@ -70,7 +70,7 @@ def test_bits_are_those_of_scaled_mm(dtype, m, activation):
         assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, *tensors, **options)
 
     granularities = ("row", "tensor", *(("128x128",) if dtype is not S8 else ()))
-    each(itertools.product(SHAPES, granularities), check)
+    check_all(itertools.product(SHAPES, granularities), check)
 
 
 @few_and_many
@@ -87,7 +87,7 @@ def test_bits_are_those_of_sparse_products(dtype, m):
         options |= {"sparse_b": form, "bias": bias, "activation": None if dtype is S8 else "gelu"}
         assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, x, values.t(), **options)
 
-    each(SHAPES, check)
+    check_all(SHAPES, check)
 
 
 CHOSEN = ("whole", "waves", "ragged", "deep", "one_row", "one_k_block", "batch_whole")
@@ -105,13 +105,13 @@ def bits_of_row(row, kind, **division):
 @rows(lambda row: row.tma)
 def test_bits_of_every_kernel(row):
     kinds = [kind for kind in KINDS if kind.name in CHOSEN]
-    each(((kind,) for kind in kinds), lambda kind: bits_of_row(row, kind))
+    check_all(((kind,) for kind in kinds), lambda kind: bits_of_row(row, kind))
 
 
 @pytest.mark.parametrize("cluster", (2, 4))
 @rows(lambda row: row.tma)
 def test_bits_of_every_kernel_in_clusters(row, cluster):
-    each(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
+    check_all(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
 
 
 @pytest.mark.parametrize("cluster_adds", (False, True))
@@ -142,4 +142,4 @@ def test_bits_of_every_sparse_kernel(row, cluster):
             assert torch.equal(found, expected)
 
     kinds = CLUSTERS if cluster else [kind for kind in KINDS if kind.name in CHOSEN]
-    each(((kind,) for kind in kinds if not kind.batch), check)
+    check_all(((kind,) for kind in kinds if not kind.batch), check)

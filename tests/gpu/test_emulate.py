@@ -14,7 +14,7 @@ import tcgemm
 from tcgemm import emulate, info
 
 from support import cases
-from support.cases import each
+from support.cases import check_all
 from support.catalog_rows import (
     Kind,
     asked,
@@ -91,7 +91,7 @@ def test_row_has_the_bits_of_the_emulator(row):
         assert_same(guarded.view, emulate.mm(on_cpu(a), on_cpu(b), **options))
 
     outs = dict.fromkeys((row.types.outs[0], row.types.widest))
-    each(itertools.product(SHAPES, kinds_of_data(row), outs), check)
+    check_all(itertools.product(SHAPES, kinds_of_data(row), outs), check)
 
 
 @rows(sparse=True)
@@ -113,7 +113,7 @@ def test_sparse_row_has_the_bits_of_the_emulator(row):
         options = asks | {"out_dtype": out.dtype, "kernel": row.name, "device": gpu}
         assert_same(out, emulate.mm(a, b, **options))
 
-    each(itertools.product(SHAPES, kinds_of_data(row), ("a", "b")), check)
+    check_all(itertools.product(SHAPES, kinds_of_data(row), ("a", "b")), check)
 
 
 @rows(lambda row: row.arch == "sm90a" and row.tile[:2] == (128, 128))

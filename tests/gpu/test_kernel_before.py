@@ -9,7 +9,7 @@ import torch
 from tcgemm import info
 
 from support import cases
-from support.cases import BF16, F32, each
+from support.cases import BF16, F32, check_all
 from support.catalog_rows import kernel_name, operands, rows
 from support.packed_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
@@ -59,7 +59,7 @@ def test_an_operand_of_the_kernel_before(row, op):
     """With a constant b, its first loads do not wait."""
     check_row(row, op)
     if row.sums_in_cluster:
-        each(((2,), (3,)), lambda count: check_row(row, op, slices=count, cluster_adds=True))
+        check_all(((2,), (3,)), lambda count: check_row(row, op, slices=count, cluster_adds=True))
 
 
 @pytest.mark.parametrize("constant", [False, True])

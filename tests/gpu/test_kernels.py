@@ -24,7 +24,7 @@ import pytest
 import torch
 
 from support import cases, reference
-from support.cases import BF16, F16, F32, F64, INT8, S32, each
+from support.cases import BF16, F16, F32, F64, INT8, S32, check_all
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
@@ -81,7 +81,7 @@ def check_exact(row, kind, step, cluster=0):
 
 @EVERY_ROW
 def test_row_is_exact(row):
-    each(
+    check_all(
         itertools.product(KINDS, range(len(row.layouts))),
         lambda kind, step: check_exact(row, kind, step),
     )
@@ -91,7 +91,7 @@ def test_row_is_exact(row):
 @rows(lambda row: row.tma)
 def test_row_in_clusters(row, cluster):
     """Each block loads a part of b for all, and the last one may have no rows."""
-    each(
+    check_all(
         itertools.product(CLUSTERS, range(len(row.layouts))),
         lambda kind, step: check_exact(row, kind, step, cluster),
     )
@@ -116,7 +116,7 @@ def test_row_on_normal_data(row):
         assert guarded.untouched()
 
     outs = dict.fromkeys((row.types.outs[0], row.types.widest))
-    each(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
+    check_all(itertools.product(KINDS[:4], range(len(row.layouts)), outs), check)
 
 
 @VECTORS
@@ -161,7 +161,7 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
     given = itertools.product(activations, range(8))
     if row.unrolled_only:
         given = [(a, step) for a, step in given if a != "gelu" or outs[step % len(outs)] != F32]
-    each(given, check)
+    check_all(given, check)
 
 
 @rows(lambda row: row.tma and row.types.a in cases.HALVES)
@@ -181,7 +181,7 @@ def test_row_with_the_argument_of_its_activation(row):
         assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **others))
         assert torch.equal(z, torch.ops.tcgemm.scaled_mm(a, b, **options))
 
-    each(itertools.product(("relu", "gelu", "gelu_tanh", "silu"), (BF16, F16), (0, 1)), check)
+    check_all(itertools.product(("relu", "gelu", "gelu_tanh", "silu"), (BF16, F16), (0, 1)), check)
 
 
 @ANY_EPILOGUE
@@ -212,7 +212,7 @@ def test_row_with_every_option(row):
         assert guarded.untouched()
 
     outs = row.types.outs
-    each(
+    check_all(
         (
             (strides, step, outs[(index + step + more) % len(outs)])
             for (index, strides), step in itertools.product(enumerate(OUT_STRIDES), range(4))
@@ -236,7 +236,7 @@ def test_row_with_an_activation(row):
         launch(row, a, b, None, bias, out=guarded.view, **options)
         reference.assert_close(guarded.view, a, b, None, bias, **options, **row.types.options)
 
-    each(zip(cases.ACTIVATIONS, OUT_STRIDES, strict=False), check)
+    check_all(zip(cases.ACTIVATIONS, OUT_STRIDES, strict=False), check)
 
 
 @ANY_EPILOGUE
@@ -279,7 +279,7 @@ def test_row_with_scales(row):
 
     outs = [out for out in row.types.outs if out != S32]
     given = itertools.product(enumerate(OUT_STRIDES), range(4))
-    each(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in given), check)
+    check_all(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in given), check)
 
 
 # Features of single families.
@@ -311,7 +311,7 @@ def test_row_at_any_alignment(row):
         a, b = row.types.make(stride_a, stride_b, **sizes)
         assert_exact_from_any_strides(row, a, b)
 
-    each(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
+    check_all(itertools.product(awkward[plain[0]], awkward[plain[1]]), check)
 
 
 @rows(lambda row: row.k_major_only and not row.rs and not row.unrolled_only)
@@ -325,7 +325,7 @@ def test_row_that_reads_k_major_alone_serves_every_layout(row):
     small = (33, 17, 30 + 128 * row.blocks)
     whole = (row.tile[0] + 16, row.tile[1] + 16, 2 * row.tile[2] + 32)
     sizes = (small, whole, (row.tile[0] + 5, row.tile[1] + 9, 300))
-    each(((layout, *size) for layout in cases.LAYOUTS for size in sizes), check)
+    check_all(((layout, *size) for layout in cases.LAYOUTS for size in sizes), check)
 
 
 @rows(lambda row: not row.tma and not row.blocks and row.layout == "TN")

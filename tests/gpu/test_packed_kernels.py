@@ -12,7 +12,7 @@ import tcgemm
 from tcgemm.integers.binary import OPERATIONS
 
 from support import cases, packed
-from support.cases import BF16, F32, S32, each
+from support.cases import BF16, F32, S32, check_all
 from support.catalog_rows import NAME, packed_rows
 
 OPS = torch.ops.tcgemm
@@ -88,7 +88,7 @@ def test_row_is_exact(name):
         a, b = operands(name, m, columns(name, n), k, layout)
         assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
 
-    each(itertools.product(sizes(*facts(name)), (ALIGNED, PADDED, ODD)), check)
+    check_all(itertools.product(sizes(*facts(name)), (ALIGNED, PADDED, ODD)), check)
 
 
 @packed_rows()
@@ -161,7 +161,7 @@ def test_int4_products_of_the_planner(signs):
         assert torch.equal(got.cpu(), packed.exact(a, b).to(S32).to(out_dtype))
 
     shapes = ((1, 1, 2), (5, 70, 34), (129, 257, 1022), (512, 384, 4096), (16, 4096, 2050))
-    each(itertools.product(shapes, (ALIGNED, PADDED, ODD), (S32, F32)), check)
+    check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD), (S32, F32)), check)
 
 
 @pytest.mark.gpu
@@ -175,7 +175,7 @@ def test_binary_products_of_the_planner(operation):
         assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
 
     shapes = ((1, 1, 1), (5, 70, 33), (129, 257, 4095), (512, 384, 16384), (16, 2048, 70000))
-    each(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)
+    check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)
 
 
 @pytest.mark.gpu

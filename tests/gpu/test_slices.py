@@ -19,7 +19,7 @@ import tcgemm
 from tcgemm import emulate
 
 from support import cases, reference
-from support.cases import BF16, F32, each
+from support.cases import BF16, F32, check_all
 from support.catalog_rows import (
     KINDS,
     Kind,
@@ -75,7 +75,7 @@ def test_row_is_exact_in_slices(row):
             reference.assert_exact(guarded.view, expected)
             assert guarded.untouched()
 
-    each(itertools.product((*KINDS, MOST), range(len(row.layouts))), check)
+    check_all(itertools.product((*KINDS, MOST), range(len(row.layouts))), check)
 
 
 @CLUSTERS
@@ -139,7 +139,7 @@ def test_split_float32_in_clusters_has_the_bits_of_the_emulator(row):
         assert same_bits(out.cpu(), emulate.mm(a.cpu(), b.cpu(), **options))
 
     counts = {2, 3, most_cluster_slices(row)}
-    each(itertools.product(counts, ("normal", "wide")), check)
+    check_all(itertools.product(counts, ("normal", "wide")), check)
 
 
 @COMMON
@@ -157,7 +157,7 @@ def test_ones_count_all_of_k(row):
     if row.types.accumulator == torch.float16 or row.blocks:
         pytest.skip("its sums are not exact, or are scaled by blocks")
     rests = (0, 1, row.tile[2] // 2, row.tile[2] - 1)
-    each(itertools.product((2, 5, 16, 61), rests), check)
+    check_all(itertools.product((2, 5, 16, 61), rests), check)
 
 
 @COMMON
@@ -187,7 +187,7 @@ def test_the_epilogue_runs_once(row):
         pytest.skip("test_integers_in_slices has them")
     outs = [out for out in row.types.outs if out.itemsize > 1]
     strides = ("padded", "odd_pitch", "step_both")
-    each(itertools.product(outs, (None, "relu"), strides), check)
+    check_all(itertools.product(outs, (None, "relu"), strides), check)
 
 
 @rows(lambda row: row.divides_k and row.types.integer and row.name.endswith("128x128x128_w2_s6_tn"))
@@ -218,7 +218,7 @@ def test_slices_have_the_bits_of_the_emulator(row):
         options |= {"out_dtype": out.dtype, "kernel": f"{row.name}/{count}", "device": "H200"}
         assert same_bits(out.cpu(), emulate.mm(a.cpu(), b.cpu(), **options))
 
-    each(((count,) for count in (2, 9, 64)), check)
+    check_all(((count,) for count in (2, 9, 64)), check)
 
 
 @pytest.mark.gpu

@@ -12,7 +12,7 @@ import tcgemm
 from tcgemm.ops import query
 
 from support import cases, reference
-from support.cases import F32, S32, each
+from support.cases import F32, S32, check_all
 from support.catalog_rows import CLUSTERS, KINDS, Kind, kernel_name, rows
 from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
 
@@ -65,7 +65,7 @@ def explained(row, side, given, x, out, cluster=0, slices=0, cluster_adds=False,
 
 @EVERY_ROW
 def test_row_is_exact(row):
-    each(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
+    check_all(itertools.product(KINDS, SIDES), lambda kind, side: check_exact(row, kind, side))
 
 
 @pytest.mark.parametrize("cluster", (2, 4))
@@ -77,7 +77,7 @@ def test_row_in_clusters(row, cluster):
         assert re.search(rf"\n  sparse +{side}: ", text)
 
     kinds = [kind for kind in CLUSTERS if not kind.batch]
-    each(itertools.product(kinds, SIDES), check)
+    check_all(itertools.product(kinds, SIDES), check)
 
 
 @pytest.mark.parametrize("cluster_adds", (False, True))
@@ -95,7 +95,7 @@ def test_row_in_slices(row, cluster_adds):
         Kind("edges", lambda m, n, k, s: (m + 5, n + 3, 9 * k + 20), "odd_pitch"),
         Kind("one", lambda m, n, k, s: (3 * m + 8, 1, 11 * k), "padded"),
     )
-    each(itertools.product(kinds, SIDES, (2, 3, 8)), check)
+    check_all(itertools.product(kinds, SIDES, (2, 3, 8)), check)
 
 
 @rows(lambda row: not row.tma, sparse=True)
@@ -127,7 +127,7 @@ def test_row_reads_any_strides(row):
     others = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
     if row.types.a.itemsize == 2:  # other rows read the other major
         others = others[3:] if row.layout == "NN" else others[:3]
-    each(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
+    check_all(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
 
 
 @rows(lambda row: not row.types.integer, sparse=True)
@@ -146,7 +146,7 @@ def test_row_on_normal_data(row):
         assert guarded.untouched()
 
     outs = dict.fromkeys((row.types.outs[0], F32))
-    each(itertools.product(KINDS[:4], SIDES, outs), check)
+    check_all(itertools.product(KINDS[:4], SIDES, outs), check)
 
 
 @EVERY_ROW
@@ -168,7 +168,7 @@ def test_row_with_its_epilogues(row):
         assert guarded.untouched()
 
     kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
-    each(itertools.product(kinds[:6], SIDES, row.types.outs), check)
+    check_all(itertools.product(kinds[:6], SIDES, row.types.outs), check)
 
 
 @rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
@@ -187,7 +187,7 @@ def test_row_sends_columns(row):
         assert "by TMA, column-major\n" in text
 
     out_dtype = row.types.a if row.types.a.itemsize == 2 else cases.BF16
-    each(itertools.product(COLUMNS, [out_dtype]), check)
+    check_all(itertools.product(COLUMNS, [out_dtype]), check)
 
 
 @pytest.mark.gpu

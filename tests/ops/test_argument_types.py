@@ -61,9 +61,9 @@ QUANTIZED = {"out_dtype", "activation", "precision"}  # the options that quantiz
 
 
 def sentence(call, error=TypeError):
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as excinfo:
         call()
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 @pytest.mark.parametrize("wrong", WRONG)
@@ -174,6 +174,6 @@ def test_the_error_of_another_keeps_its_cause(way):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             raise RuntimeError("of the mode") from ValueError("why")
 
-    with Fails(), pytest.raises(RuntimeError, match="of the mode") as caught:
+    with Fails(), pytest.raises(RuntimeError, match="of the mode") as excinfo:
         WAYS[way]()
-    assert isinstance(caught.value.__cause__, ValueError)
+    assert isinstance(excinfo.value.__cause__, ValueError)

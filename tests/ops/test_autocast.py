@@ -28,9 +28,8 @@ PAIRS = {
 @pytest.mark.parametrize("low", LOW, ids=str)
 @pytest.mark.parametrize("name", PAIRS)
 def test_result_and_gradients_as_torchs(name, low, device):
-    ours, theirs = PAIRS[name]
     results = []
-    for function in (ours, theirs):
+    for function in PAIRS[name]:
         leaves = [t.to(device, copy=True).requires_grad_() for t in (X, W, BIAS)]
         with torch.autocast(device, dtype=low):
             out = function(*leaves)
@@ -46,9 +45,9 @@ def test_result_and_gradients_as_torchs(name, low, device):
 def test_dtypes_that_are_cast(dtype, low):
     a, b = X.to(dtype), W.t().to(dtype)
     with torch.autocast("cpu", dtype=low):
-        got, expected = tcgemm.mm(a, b), torch.mm(a, b)
-    assert got.dtype is expected.dtype
-    assert got.dtype is (torch.float64 if dtype is torch.float64 else low)
+        result, expected = tcgemm.mm(a, b), torch.mm(a, b)
+    assert result.dtype is expected.dtype
+    assert result.dtype is (torch.float64 if dtype is torch.float64 else low)
 
 
 def test_double_beside_float_stays_an_error():
@@ -64,15 +63,15 @@ def test_addends_are_cast_too():
     fine = torch.full((6, 4), 1 + 2**-10)
     zero = torch.zeros(6, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        theirs = torch.addmm(fine, zero, W.t())
+        expected = torch.addmm(fine, zero, W.t())
         options = {"out_dtype": torch.float32}
-        ours = [
+        results = [
             tcgemm.addmm(fine, zero, W.t(), **options),
             tcgemm.mm(zero, W.t(), bias=fine[0], **options),
             tcgemm.mm(zero, W.t(), residual=fine, **options),
         ]
-    assert torch.equal(theirs.float(), torch.ones(6, 4))
-    for out in ours:
+    assert torch.equal(expected.float(), torch.ones(6, 4))
+    for out in results:
         assert out.dtype is torch.float32
         assert torch.equal(out, torch.ones(6, 4))
 
@@ -88,24 +87,24 @@ def test_regions_without_autocast():
 
 def test_out_is_not_cast():
     """As with torch.mm(out=)."""
-    ours, theirs = torch.empty(6, 4), torch.empty(6, 4)
+    result, expected = torch.empty(6, 4), torch.empty(6, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        torch.mm(X, W.t(), out=theirs)
-        tcgemm.mm(X, W.t(), out=ours)
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+        torch.mm(X, W.t(), out=expected)
+        tcgemm.mm(X, W.t(), out=result)
+    torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_module_trains_under_autocast(device):
-    ours = tcgemm.nn.Linear(8, 4, device=device)
-    theirs = torch.nn.Linear(8, 4, device=device)
-    theirs.load_state_dict(ours.state_dict())
-    for layer in (ours, theirs):
+    layer = tcgemm.nn.Linear(8, 4, device=device)
+    torch_layer = torch.nn.Linear(8, 4, device=device)
+    torch_layer.load_state_dict(layer.state_dict())
+    for module in (layer, torch_layer):
         with torch.autocast(device, dtype=torch.bfloat16):
-            loss = layer(X.to(device)).float().square().mean()
+            loss = module(X.to(device)).float().square().mean()
         loss.backward()
-    assert ours.weight.grad.dtype is torch.float32
-    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, rtol=2e-2, atol=2e-2)
-    torch.testing.assert_close(ours.bias.grad, theirs.bias.grad, rtol=2e-2, atol=2e-2)
+    assert layer.weight.grad.dtype is torch.float32
+    torch.testing.assert_close(layer.weight.grad, torch_layer.weight.grad, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(layer.bias.grad, torch_layer.bias.grad, rtol=2e-2, atol=2e-2)
 
 
 def test_transforms_under_autocast(device):

@@ -14,13 +14,13 @@ NAN = torch.full((3, 6, 5), float("nan"))
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_as_torchs(c, dtype):
-    c, a, b = (each.to(dtype) for each in (c, A, B))
+    c, a, b = (tensor.to(dtype) for tensor in (c, A, B))
     expected = torch.baddbmm(c.double(), a.double(), b.double(), beta=0.5, alpha=2)
-    got = tcgemm.baddbmm(c, a, b, beta=0.5, alpha=2)
+    result = tcgemm.baddbmm(c, a, b, beta=0.5, alpha=2)
     tolerance = 1e-2 if dtype is torch.bfloat16 else 1e-5
-    torch.testing.assert_close(got.double(), expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
     out = torch.empty(3, 5, 6, dtype=dtype).mT
-    assert tcgemm.baddbmm(c, a, b, beta=0.5, alpha=2, out=out) is out and torch.equal(out, got)
+    assert tcgemm.baddbmm(c, a, b, beta=0.5, alpha=2, out=out) is out and torch.equal(out, result)
 
 
 def test_beta_zero_does_not_read_c():
@@ -29,11 +29,11 @@ def test_beta_zero_does_not_read_c():
 
 def test_options():
     bias, residual = torch.randn(5), torch.randn(6, 5)
-    got = tcgemm.baddbmm(C, A, B, bias=bias, activation="relu", residual=residual)
-    torch.testing.assert_close(got, torch.relu(C + A @ B + bias) + residual)
+    result = tcgemm.baddbmm(C, A, B, bias=bias, activation="relu", residual=residual)
+    torch.testing.assert_close(result, torch.relu(C + A @ B + bias) + residual)
     values, scale = tcgemm.quantize(A, torch.int8, "row")
     weights, scale_b = tcgemm.quantize(B.mT, torch.int8, "row")
-    got, amax = tcgemm.baddbmm(
+    result, amax = tcgemm.baddbmm(
         C,
         values,
         weights.mT,
@@ -44,14 +44,14 @@ def test_options():
         out_dtype=torch.float32,
     )
     dense = C + tcgemm.dequantize(values, scale) @ tcgemm.dequantize(weights, scale_b).mT
-    torch.testing.assert_close(got, dense / 2)
+    torch.testing.assert_close(result, dense / 2)
     torch.testing.assert_close(amax, dense.abs().max())
 
 
 def test_under_vmap_and_compile():
     many = torch.randn(4, 3, 6, 8)
-    got = torch.vmap(tcgemm.baddbmm, in_dims=(None, 0, None))(C, many, B)
-    torch.testing.assert_close(got, C + many @ B)
+    result = torch.vmap(tcgemm.baddbmm, in_dims=(None, 0, None))(C, many, B)
+    torch.testing.assert_close(result, C + many @ B)
     compiled = torch.compile(tcgemm.baddbmm, backend="aot_eager", fullgraph=True)
     assert torch.equal(compiled(C, A, B, beta=2.0), tcgemm.baddbmm(C, A, B, beta=2.0))
 

@@ -1,5 +1,5 @@
-"""batch_invariant as an argument and as a context: every product of a call gets it, those of the
-backward and those of compiled functions too. tests/plan and tests/gpu have what it does.
+"""batch_invariant as an argument and as a context: every product of a call gets it, also in the
+backward and in compiled functions. tests/plan and tests/gpu have what it does.
 """
 
 import threading
@@ -49,7 +49,7 @@ def test_second_derivatives_and_forward_mode_have_it():
 
     products = recorded(twice)
     assert len(products) >= 5 and all(products)
-    x, w = (each.detach() for each in (a, b))
+    x, w = (tensor.detach() for tensor in (a, b))
     run = lambda x: tcgemm.mm(x, w, batch_invariant=True)  # noqa: E731
     assert all(recorded(lambda: torch.func.jvp(run, (x,), (x,))))
     assert all(recorded(lambda: torch.func.vmap(run)(x[None])))
@@ -74,11 +74,11 @@ def test_the_context_counts_and_ends_with_errors():
 
 
 def test_the_context_holds_for_other_threads():
-    seen = []
+    states = []
     a = torch.empty(64, 65536, dtype=torch.bfloat16)
 
     def ask():
-        seen.append((invariance.active, tcgemm.explain(a, a.t(), device="H200").slices))
+        states.append((invariance.active, tcgemm.explain(a, a.t(), device="H200").slices))
 
     for inside in (True, False):
         thread = threading.Thread(target=ask)
@@ -87,7 +87,7 @@ def test_the_context_holds_for_other_threads():
                 thread.start(), thread.join()
         else:
             thread.start(), thread.join()
-    assert seen[0] == (True, 1) and seen[1][0] is False and seen[1][1] > 1
+    assert states[0] == (True, 1) and states[1][0] is False and states[1][1] > 1
 
 
 def test_compiled_with_the_argument():

@@ -10,9 +10,9 @@ import tcgemm
 from tcgemm.cli import explain
 
 
-def said(capsys, *arguments):
-    """(the text of explain, that of check_layout)"""
-    assert explain.run([str(each) for each in arguments]) == 0
+def output(capsys, *arguments):
+    """(the text of explain, the text of check_layout)"""
+    assert explain.run([str(argument) for argument in arguments]) == 0
     first, second = capsys.readouterr().out.split("\ntcgemm: layout of ")
     return first, second
 
@@ -22,28 +22,28 @@ def meta(*shape, dtype=torch.bfloat16):
 
 
 def test_the_plain_product_is_that_of_the_function(capsys):
-    text, _layout = said(capsys, 512, 256, 128)
+    text, _layout = output(capsys, 512, 256, 128)
     assert text == tcgemm.explain(meta(512, 128), meta(256, 128).t(), device="H200")
 
 
 @pytest.mark.parametrize("word", ["bf16", "bfloat16", "torch.bfloat16"])
 def test_dtypes_have_torchs_names_and_ours(capsys, word):
-    assert "bf16 to f32" in said(capsys, 64, 64, 64, "--dtype", word, "--out-dtype", "float32")[0]
+    assert "bf16 to f32" in output(capsys, 64, 64, 64, "--dtype", word, "--out-dtype", "float32")[0]
     sizes = (64, 64, 64, "--dtype", "torch.float8_e4m3fn", "--dtype-b", "float8_e5m2")
-    assert "e4m3 by e5m2 to bf16" in said(capsys, *sizes)[0]
+    assert "e4m3 by e5m2 to bf16" in output(capsys, *sizes)[0]
 
 
 @pytest.mark.parametrize("operand", ["a", "b"])
 def test_a_sparse_operand(capsys, operand):
     for dtype, pattern in (("bf16", "2:4"), ("f32", "1:2")):
         sizes = (512, 256, 128, "--dtype", dtype, "--sparse", operand, "--precision", "high")
-        text, layout = said(capsys, *sizes)
+        text, layout = output(capsys, *sizes)
         assert f"sparse        {operand}: {pattern} along k" in text
         assert "_sparse" in layout
 
 
 def test_the_epilogue(capsys):
-    text, _layout = said(
+    text, _layout = output(
         capsys,
         *(512, 256, 128, "--dtype", "int8", "--out-dtype", "half", "--zero-a", "row"),
         *("--zero-b", "tensor", "--scale-a", "row", "--scale-b", "tensor", "--c", "--beta", 0.5),
@@ -56,15 +56,15 @@ def test_the_epilogue(capsys):
     )
     assert epilogue in text and "out 3 x 512 x 256" in text
     sizes = ("--scale-a", "1x128", "--scale-b", "128x128")
-    text, _layout = said(capsys, 512, 256, 384, "--dtype", "e4m3", *sizes)
+    text, _layout = output(capsys, 512, 256, 384, "--dtype", "e4m3", *sizes)
     assert "scale_a (blocks of 1 x 128), scale_b (blocks of 128 x 128)" in text
-    assert "s32 (accumulator s32)" in said(capsys, 64, 64, 64, "--dtype", "s8", "--bias")[0]
+    assert "s32 (accumulator s32)" in output(capsys, 64, 64, 64, "--dtype", "s8", "--bias")[0]
 
 
 def test_every_argument_of_explain_has_an_option():
     helped = " ".join(explain.parser().format_help().split())
-    given = tcgemm.ops.explanation.explain.__kwdefaults__
-    for name in given.keys() - {"out"}:
+    defaults = tcgemm.ops.explanation.explain.__kwdefaults__
+    for name in defaults.keys() - {"out"}:
         assert f"--{name.replace('_', '-')}" in helped, name
     for size in ("rows of a", "columns of b", "which the product sums over"):
         assert size in helped
@@ -88,7 +88,7 @@ def test_wrong_words(capsys, arguments, sentence):
 
 def test_what_no_kernel_computes_is_one_sentence():
     command = [sys.executable, "-m", "tcgemm", "explain", "8", "8", "8", "--dtype", "f64"]
-    done = subprocess.run([*command, "--out-dtype", "bf16"], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.startswith("tcgemm.explain: out_dtype is torch.bfloat16, but operands of")
-    assert done.stderr.count("\n") == 1
+    process = subprocess.run([*command, "--out-dtype", "bf16"], capture_output=True, text=True)
+    assert process.returncode == 1
+    assert process.stderr.startswith("tcgemm.explain: out_dtype is torch.bfloat16, but operands of")
+    assert process.stderr.count("\n") == 1

@@ -36,8 +36,8 @@ def run(function, tensors):
     return out.detach(), torch.autograd.grad(out.sin().sum(), inputs) if inputs else ()
 
 
-def equal(got, expected):
-    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)
+def equal(results, expected):
+    torch.testing.assert_close(results, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -94,9 +94,9 @@ def test_under_autocast(dynamic, device):
         out.float().square().sum().backward()
         return out, [parameter.grad.clone() for parameter in model.parameters()]
 
-    got, expected = gradients(compiled(step, dynamic=dynamic)), gradients(step)
-    assert got[0].dtype is torch.bfloat16
-    torch.testing.assert_close(got, expected, rtol=2e-2, atol=2e-2)
+    results, expected = gradients(compiled(step, dynamic=dynamic)), gradients(step)
+    assert results[0].dtype is torch.bfloat16
+    torch.testing.assert_close(results, expected, rtol=2e-2, atol=2e-2)
 
 
 @inductor
@@ -122,8 +122,8 @@ def test_inductor_trains_a_model_as_eager_does():
             losses.append(loss.detach())
         return torch.stack(losses)
 
-    got = train(lambda model: compiled(model, backend="inductor"))
-    torch.testing.assert_close(got, train(lambda model: model), rtol=1e-5, atol=1e-5)
+    compiled_losses = train(lambda model: compiled(model, backend="inductor"))
+    torch.testing.assert_close(compiled_losses, train(lambda model: model), rtol=1e-5, atol=1e-5)
 
 
 @inductor
@@ -193,8 +193,8 @@ def test_gradient_through_a_compiled_vmap():
     def function(a, b):
         return vmap(lambda x: tcgemm.mm(x, b, activation="gelu"))(a)
 
-    got = torch.autograd.grad(compiled(function)(a, b).sum(), (a, b))
-    equal(got, torch.autograd.grad(function(a, b).sum(), (a, b)))
+    grads = torch.autograd.grad(compiled(function)(a, b).sum(), (a, b))
+    equal(grads, torch.autograd.grad(function(a, b).sum(), (a, b)))
 
 
 def test_export():

@@ -12,7 +12,7 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import BF16, E4M3, F16, F32, F64, FP8, HALVES, S32, each
+from support.cases import BF16, E4M3, F16, F32, F64, FP8, HALVES, S32, check_all
 from support.dtype_matrix import DEVICE_DTYPES, EVERY, parameters
 
 NAN, INF = float("nan"), float("inf")
@@ -41,7 +41,7 @@ def test_mm_at_every_edge(device, types):
         assert out.is_contiguous()
         reference.assert_close(out, a, b, **types.options)
 
-    each(itertools.product(cases.SHAPES, cases.LAYOUTS), check)
+    check_all(itertools.product(cases.SHAPES, cases.LAYOUTS), check)
 
 
 @FLOATING
@@ -121,7 +121,7 @@ def test_functions_agree(device, types):
     """One implementation behind all of them: the same bits whichever way a product is asked for."""
     a, b = types.operands("TN", 65, 33, 300, device=device)
     out = tcgemm.mm(a, b, **types.options)
-    given = (
+    results = (
         tcgemm.bmm(a[None], b[None], **types.options)[0],
         tcgemm.matmul(a, b, **types.options),
         tcgemm.linear(a, b.mT, **types.options),
@@ -129,7 +129,7 @@ def test_functions_agree(device, types):
         torch.ops.tcgemm.scaled_mm(a, b, **types.options),
     )
     c = types.addend(65, 33, out=types.outs[0], device=device)
-    for other in (*given, tcgemm.addmm(c, a, b, beta=0.0, **types.options)):
+    for other in (*results, tcgemm.addmm(c, a, b, beta=0.0, **types.options)):
         assert torch.equal(other, out)
     into = torch.empty_like(out)
     assert tcgemm.mm(a, b, out=into, **types.options) is into
@@ -270,8 +270,8 @@ def test_nothing_to_multiply(device, types):
             zero = torch.zeros(m, n, dtype=out, device=device)
             assert torch.equal(tcgemm.mm(a, b, out_dtype=out, **types.options), zero)
             c, residual = (types.addend(m, n, out=out, device=device, step=i) for i in range(2))
-            given = {"residual": residual, "activation": "relu", "beta": 2.0}
-            options = types.options | given | {"out_dtype": out}
+            epilogue = {"residual": residual, "activation": "relu", "beta": 2.0}
+            options = types.options | epilogue | {"out_dtype": out}
             expected = reference.exact(a, b, c, **options)
             reference.assert_exact(tcgemm.addmm(c, a, b, **options), expected)
     guarded = cases.Guarded("odd_pitch", (33, 17), dtype=types.outs[0], device=device)
@@ -291,8 +291,8 @@ def test_depth_zero_with_scales(device, types):
     if types.fp8 and types.precision != "fast":
         scales += [(torch.empty(33, 0), torch.empty(0, 1))]
     for of_a, of_b in scales:
-        given = {"scale_a": of_a.to(device), "scale_b": of_b.to(device)}
-        out, amax = tcgemm.mm(a, b, **given, **options, amax=True)
+        scale_options = {"scale_a": of_a.to(device), "scale_b": of_b.to(device)}
+        out, amax = tcgemm.mm(a, b, **scale_options, **options, amax=True)
         # Zeros times a NaN are none, where there are blocks to be scaled there is no zero either.
         assert out.isnan().all() if of_a.numel() else not out.any()
         assert amax.isnan() if of_a.numel() else amax == 0
@@ -328,11 +328,11 @@ def test_nan_and_inf_spread_as_in_torch(device, types):
         left = cases.empty(stored_a, a.shape, dtype=types.a, device=device).copy_(a)
         right = cases.empty(stored_b, b.shape, dtype=types.b, device=device).copy_(b)
         for out in types.outs:
-            given = tcgemm.mm(left, right, out_dtype=out, **types.options)
+            result = tcgemm.mm(left, right, out_dtype=out, **types.options)
             value = reference.narrow(expected, out).double()
-            assert torch.equal(given.isnan(), value.isnan()), (layout, out)
-            given = given.double().nan_to_num(nan=0.0)
-            assert torch.equal(given, value.nan_to_num(nan=0.0)), (layout, out)
+            assert torch.equal(result.isnan(), value.isnan()), (layout, out)
+            result = result.double().nan_to_num(nan=0.0)
+            assert torch.equal(result, value.nan_to_num(nan=0.0)), (layout, out)
 
 
 @NARROW_FLOATS

@@ -11,10 +11,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import tcgemm
 
 from support.error_asserts import error_message
-from support.operator_calls import CALLS, IDS, ROWS, WITH_OUT, K, M, N, f32, made, result
+from support.operator_calls import CALLS, IDS, ROWS, WITH_OUT, K, M, N, f32, operator_call, result
 
 
-def refused(function, first="cpu", second="meta"):
+def message(function, first="cpu", second="meta"):
     text = error_message(function)
     assert f"is on {first}" in text and f"is on {second}" in text, text
     assert text.startswith("tcgemm"), text
@@ -23,7 +23,7 @@ def refused(function, first="cpu", second="meta"):
 
 @pytest.mark.parametrize("call", CALLS)
 def test_all_on_meta(call):
-    op, tensors, options = made(call, device="meta")
+    op, tensors, options = operator_call(call, device="meta")
     results = op(**tensors, **options)
     results = results if isinstance(results, tuple) else (results,)
     assert all(result.is_meta for result in results)
@@ -31,21 +31,21 @@ def test_all_on_meta(call):
 
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
 def test_one_on_meta(call, name):
-    op, tensors, options = made(call, name)
-    assert "has no values on meta" in refused(lambda: op(**tensors, **options))
+    op, tensors, options = operator_call(call, name)
+    assert "has no values on meta" in message(lambda: op(**tensors, **options))
 
 
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
 def test_one_with_values(call, name):
-    op, tensors, options = made(call, name, device="meta", other="cpu")
-    refused(lambda: op(**tensors, **options))
+    op, tensors, options = operator_call(call, name, device="meta", other="cpu")
+    message(lambda: op(**tensors, **options))
 
 
 @pytest.mark.parametrize("call", WITH_OUT)
 @pytest.mark.parametrize("device, other", [("cpu", "meta"), ("meta", "cpu")])
 def test_out(call, device, other):
-    op, tensors, options = made(call, device=device)
-    refused(lambda: op.out(**tensors, **options, out=result(call, other)))
+    op, tensors, options = operator_call(call, device=device)
+    message(lambda: op.out(**tensors, **options, out=result(call, other)))
     op.out(**tensors, **options, out=result(call, device))
 
 
@@ -54,14 +54,14 @@ def test_out(call, device, other):
 def test_under_fake_tensor_mode(call, name, device, other):
     """Two real devices, too: a trace would end in a graph that fails."""
     with FakeTensorMode():
-        op, tensors, options = made(call, name, device=device, other=other)
-        refused(lambda: op(**tensors, **options), device, other)
+        op, tensors, options = operator_call(call, name, device=device, other=other)
+        message(lambda: op(**tensors, **options), device, other)
 
 
 @pytest.mark.parametrize("name", ["mm", "linear", "quantized_linear"])
 def test_compiled(name):
     torch._dynamo.reset()
-    op, tensors, options = made(name)
+    op, tensors, options = operator_call(name)
     with pytest.raises(Exception, match="is on meta, but"):
         torch.compile(lambda b: op(**tensors | {"bias": b}, **options), backend="aot_eager")(
             f32(N, device="meta")
@@ -92,7 +92,7 @@ def test_layer_partly_on_meta(kind, part, training):
     layer, x = mixed(kind, part)
     layer.train(training)
     with torch.set_grad_enabled(training):
-        assert "has no values on meta" in refused(lambda: layer(x))
+        assert "has no values on meta" in message(lambda: layer(x))
 
 
 @pytest.mark.parametrize("training", [True, False])

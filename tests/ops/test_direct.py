@@ -14,18 +14,18 @@ from support.calls import Counter
 
 
 @pytest.fixture
-def taken(monkeypatch):
-    """The list says of each call whether it went past the dispatcher."""
-    found = []
+def direct_calls(monkeypatch):
+    """For each call, whether it went past the dispatcher."""
+    calls = []
     run = direct.run
 
     def note(*arguments):
         result = run(*arguments)
-        found.append(result is not None)
+        calls.append(result is not None)
         return result
 
     monkeypatch.setattr(direct, "run", note)
-    return found
+    return calls
 
 
 def operands():
@@ -34,26 +34,26 @@ def operands():
 
 @pytest.mark.parametrize("device", cases.DEVICES)
 @pytest.mark.parametrize("grad", [False, True])
-def test_plain_calls_take_it(taken, device, grad):
+def test_plain_calls_take_it(direct_calls, device, grad):
     a, b = (x.to(device, torch.bfloat16).requires_grad_(grad) for x in operands())
     bias = torch.randn(5, device=device)
     results = [tcgemm.mm(a, b), tcgemm.linear(a, b.t(), bias), tcgemm.mm(a, b, bias=bias)]
-    assert taken == [True] * 3
+    assert direct_calls == [True] * 3
     assert all(result.requires_grad is grad for result in results)
     expected = torch.ops.tcgemm.mm(a, b), torch.ops.tcgemm.linear(a, b.t(), bias)
     assert torch.equal(results[0], expected[0]) and torch.equal(results[1], expected[1])
 
 
-def test_options_do_not(taken):
+def test_options_do_not(direct_calls):
     a, b = operands()
     for options in ({"activation": "relu"}, {"alpha": 2.0}, {"batch_invariant": True}):
         tcgemm.mm(a, b, **options)
         tcgemm.mm(a, b.clone().requires_grad_(), **options)
-    assert not taken
+    assert not direct_calls
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_modes_and_profilers_see_the_call(taken, grad):
+def test_modes_and_profilers_see_the_call(direct_calls, grad):
     a, b = operands()
     b.requires_grad_(grad)
     with Counter() as mode:
@@ -65,20 +65,20 @@ def test_modes_and_profilers_see_the_call(taken, grad):
     with torch.autograd.profiler.profile() as profile:
         tcgemm.mm(a, b)
     assert "tcgemm::mm" in {event.name for event in profile.function_events}
-    assert taken == [False] * 3
+    assert direct_calls == [False] * 3
 
 
-def test_the_negative_bit_is_read(taken):
+def test_the_negative_bit_is_read(direct_calls):
     a, b = operands()
     for x, y in ((torch._neg_view(a), b), (a, torch._neg_view(b))):
         assert torch.equal(tcgemm.mm(x, y), -tcgemm.mm(a, b))
     bias = torch.randn(5)
     expected = tcgemm.mm(a, b, bias=-bias)
     assert torch.equal(tcgemm.mm(a, b, bias=torch._neg_view(bias)), expected)
-    assert taken == [False, True, False, True, True, False]
+    assert direct_calls == [False, True, False, True, True, False]
 
 
-def test_a_tensor_without_memory(taken):
+def test_a_tensor_without_memory(direct_calls):
     a, b = operands()
     zero = torch._efficientzerotensor(3, 8)
     assert not tcgemm.mm(zero, b).any()
@@ -90,23 +90,23 @@ def test_a_tensor_without_memory(taken):
             tcgemm.mm(x, y)
     with pytest.raises(RuntimeError, match="has no values on meta"):
         tcgemm.mm(a, b, bias=torch.empty(5, device="meta"))
-    assert not any(taken)
+    assert not any(direct_calls)
 
 
-def test_a_wrapper_that_outlived_its_transform(taken):
-    kept = []
+def test_a_wrapper_that_outlived_its_transform(direct_calls):
+    wrappers = []
 
     def keep(x):
-        kept.append(x)
+        wrappers.append(x)
         return x.sum()
 
     a, b = operands()
     torch.func.grad(keep)(a)
-    assert torch.equal(tcgemm.mm(kept[0], b), tcgemm.mm(a, b))
-    assert taken == [False, True]
+    assert torch.equal(tcgemm.mm(wrappers[0], b), tcgemm.mm(a, b))
+    assert direct_calls == [False, True]
 
 
-def test_errors_are_those_of_the_operator(taken):
+def test_errors_are_those_of_the_operator(direct_calls):
     a, b = operands()
     with pytest.raises(RuntimeError) as error:
         tcgemm.mm(a, b.t())
@@ -114,4 +114,4 @@ def test_errors_are_those_of_the_operator(taken):
         MM.default(a, b.t())
     assert str(error.value) == str(other.value)
     assert direct.run(LINEAR, a.to_sparse(), b.t(), None) is None
-    assert not any(taken)
+    assert not any(direct_calls)

@@ -12,7 +12,7 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, S8, S32, each
+from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, S8, S32, check_all
 from support.dtype_matrix import EVERY, addends, parameters, positive
 
 M, N, K = 67, 42, 96
@@ -49,7 +49,7 @@ def test_activation(device, types):
         result = tcgemm.mm(a, b, bias=bias, **options)
         reference.assert_close(result, a, b, None, bias, **options)
 
-    each(itertools.product(cases.ACTIVATIONS, real_outs(types)), check)
+    check_all(itertools.product(cases.ACTIVATIONS, real_outs(types)), check)
 
 
 @EVERY
@@ -58,8 +58,8 @@ def test_everything_at_once_on_normal_data(device, types):
         m, n, k = shape
         a, b = types.operands(layout, m, n, k, device=device)
         terms = addends(types, out, device, m, n, largest=None)
-        given = {"activation": activation, "alpha": -curved(types, k), "beta": 1.5}
-        options = types.options | given | {"out_dtype": out}
+        epilogue = {"activation": activation, "alpha": -curved(types, k), "beta": 1.5}
+        options = types.options | epilogue | {"out_dtype": out}
         result = torch.ops.tcgemm._gemm(a, b, **terms, **options)
         assert result.dtype == out
         reference.assert_close(result, a, b, **terms, **options)
@@ -67,14 +67,14 @@ def test_everything_at_once_on_normal_data(device, types):
     activations = (*cases.ACTIVATIONS, None)
     shapes = ((M, N, K), (128, 64, 64), (1, 257, 20), (130, 1, 7))
     outs = itertools.cycle(real_outs(types))
-    given = []
+    arguments = []
     for activation, shape in itertools.product(activations, shapes):
         wide = types.widest if types.widest != S32 else F32
-        given += [(activation, shape, "TN", out) for out in dict.fromkeys((next(outs), wide))]
+        arguments += [(activation, shape, "TN", out) for out in dict.fromkeys((next(outs), wide))]
     for activation, shape in zip(activations, (*shapes, (65, 130, 300)), strict=True):
         layout = cases.LAYOUTS[shape[2] % 4]
-        given += [(activation, shape, layout, next(outs)) for _ in range(2)]
-    each(given, check)
+        arguments += [(activation, shape, layout, next(outs)) for _ in range(2)]
+    check_all(arguments, check)
 
 
 @EVERY
@@ -83,10 +83,10 @@ def test_every_choice_of_addends(device, types):
     choices = [t for n in range(4) for t in itertools.combinations(TERMS, n)]
     for index, terms in enumerate(choices):
         for out in (types.widest, types.outs[index % len(types.outs)]):
-            given = {name: addends(types, out, device, M, N)[name] for name in terms}
+            tensors = {name: addends(types, out, device, M, N)[name] for name in terms}
             options = {"activation": "relu", "alpha": 2.0, "beta": -3.0, "out_dtype": out}
-            result = torch.ops.tcgemm._gemm(a, b, **given, **options, **types.options)
-            expected = reference.exact(a, b, **given, **options, **types.options)
+            result = torch.ops.tcgemm._gemm(a, b, **tensors, **options, **types.options)
+            expected = reference.exact(a, b, **tensors, **options, **types.options)
             reference.assert_exact(result, expected)
 
 
@@ -104,7 +104,7 @@ def test_types_of_addends_are_independent(device, types):
         result = tcgemm.addmm(c, a, b, bias=bias, residual=residual, **options)
         reference.assert_exact(result, reference.exact(a, b, c, bias, residual, **options))
 
-    each(itertools.product(types.addends, repeat=3), check)
+    check_all(itertools.product(types.addends, repeat=3), check)
 
 
 @EVERY
@@ -118,11 +118,13 @@ def test_bias_along_rows_and_columns(device, types):
         expected = reference.exact(a, b, None, bias, out_dtype=out, **types.options)
         reference.assert_exact(result, expected)
 
-    given = []
+    arguments = []
     for shape in ((N,), (1, N), (M, 1)):
         strides = ("contiguous", "offset", "step_cols" if shape[-1] > 1 else "step_rows")
-        given += itertools.product((shape,), strides, dict.fromkeys((types.outs[0], types.widest)))
-    each(given, check)
+        arguments += itertools.product(
+            (shape,), strides, dict.fromkeys((types.outs[0], types.widest))
+        )
+    check_all(arguments, check)
 
 
 @EVERY
@@ -157,13 +159,13 @@ def test_addends_broadcast(device, types):
                 for _ in range(2)
             )
             options = types.options | {"out_dtype": out}
-            for given in (
+            for terms in (
                 {"c": c, "residual": residual, "beta": 2.0},
                 {"c": c, "beta": 2.0},
                 {"residual": residual},
             ):
-                result = torch.ops.tcgemm._gemm(a, b, **given, **options)
-                reference.assert_exact(result, reference.exact(a, b, **given, **options))
+                result = torch.ops.tcgemm._gemm(a, b, **terms, **options)
+                reference.assert_exact(result, reference.exact(a, b, **terms, **options))
             result = tcgemm.matmul(a, b, residual=residual, **options)
             expected = reference.exact(a, b, None, None, residual, **options)
             reference.assert_exact(result, expected)
@@ -192,9 +194,9 @@ def test_c_is_not_read_where_beta_is_zero(device, types):
             scaled = scaled_mm(types, a, b, scale_b=one, c=c, beta=0.0, out_dtype=out)
             assert torch.equal(scaled, expected)
             bias = types.addend(N, out=out, device=device, largest=None)
-            given = options | {"activation": "silu", "alpha": curved(types, K)}
-            result = tcgemm.addmm(c, a, b, beta=0.0, bias=bias, **given)
-            reference.assert_close(result, a, b, None, bias, **given)
+            epilogue = options | {"activation": "silu", "alpha": curved(types, K)}
+            result = tcgemm.addmm(c, a, b, beta=0.0, bias=bias, **epilogue)
+            reference.assert_close(result, a, b, None, bias, **epilogue)
 
 
 @EVERY
@@ -211,8 +213,8 @@ def test_addends_spread_nan_and_inf(device, types):
             result = tcgemm.mm(a, b, bias=bias, residual=residual, **options, **types.options)
             assert result.isnan().sum() == M
             assert result[:, 41].isnan().all()
-            most = 57344.0 if out == E5M2 else INF
-            assert float(result[66, 0]) == most
+            largest = 57344.0 if out == E5M2 else INF
+            assert float(result[66, 0]) == largest
             assert (~result.float().isfinite()).sum() == M + (out != E5M2)
 
 
@@ -224,11 +226,11 @@ def test_scalars_of_every_size(device, types):
     for alpha, beta in ((1e-3, 1e3), (-1.0, -1.0), (1 / 3, 2 / 3), (0.0, 0.1), (1.0, 0.0)):
         for step in range(len(types.addends)):
             c = types.addend(33, 40, device=device, largest=None, step=step)
-            given = {"alpha": alpha, "beta": beta, "out_dtype": out, **types.options}
-            reference.assert_close(tcgemm.addmm(c, a, b, **given), a, b, c, **given)
-        given["scale_a"] = scale
-        result = torch.ops.tcgemm.scaled_mm(a, b, c=c, **given)
-        reference.assert_close(result, a, b, c, **given)
+            scalars = {"alpha": alpha, "beta": beta, "out_dtype": out, **types.options}
+            reference.assert_close(tcgemm.addmm(c, a, b, **scalars), a, b, c, **scalars)
+        scalars["scale_a"] = scale
+        result = torch.ops.tcgemm.scaled_mm(a, b, c=c, **scalars)
+        reference.assert_close(result, a, b, c, **scalars)
 
 
 @pytest.mark.parametrize("device", cases.DEVICES)
@@ -269,8 +271,8 @@ def test_order_of_operations(device, types):
         for out in types.outs:
             if out == S32:
                 continue
-            given = {"c": sign * one, "bias": -one[0], "residual": -one, "out_dtype": out}
-            result, amax = amax_of(types, one_a, one_b, **given, **options)
+            terms = {"c": sign * one, "bias": -one[0], "residual": -one, "out_dtype": out}
+            result, amax = amax_of(types, one_a, one_b, **terms, **options)
             assert float(result) == value
             assert float(amax) == abs(value) / 2
 
@@ -290,13 +292,13 @@ def test_results_of_8_bits_are_rounded_to_nearest_even_and_saturate(device, type
         values = torch.cat([numbers, middles, *around, large, -large]).to(device)
         # The accumulator is 0, the value comes from the bias along m.
         zero = torch.zeros(len(values), 1, device=device).to(types.a)
-        given = {"bias": values[:, None], "out_dtype": out}
+        terms = {"bias": values[:, None], "out_dtype": out}
         expected = reference.narrow(values.double(), out)[:, None]
-        result, amax = amax_of(types, zero, one_b, **given)
+        result, amax = amax_of(types, zero, one_b, **terms)
         reference.assert_exact(result, expected)
         assert float(amax) == INF
         transposed = torch.empty_like(expected.mT).mT
-        torch.ops.tcgemm._gemm.out(zero, one_b, **given, **types.options, out=transposed)
+        torch.ops.tcgemm._gemm.out(zero, one_b, **terms, **types.options, out=transposed)
         reference.assert_exact(transposed, expected)
 
 
@@ -311,11 +313,11 @@ def test_requantised(device, types):
         for scale in (torch.tensor(factor), torch.full((1, 1), factor)):
             scale = scale.to(device)
             bias = types.addend(70, out=out, device=device, largest=None)
-            given = types.options | {"bias": bias, "activation": "silu", "alpha": 0.3}
-            options = {**given, "scale_out": scale, "out_dtype": out}
+            epilogue = types.options | {"bias": bias, "activation": "silu", "alpha": 0.3}
+            options = {**epilogue, "scale_out": scale, "out_dtype": out}
             result, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
             reference.assert_close(result, a, b, **options)
-            reference.assert_amax(amax, a, b, **given, out_dtype=out)
+            reference.assert_amax(amax, a, b, **epilogue, out_dtype=out)
             assert torch.equal(torch.ops.tcgemm.scaled_mm(a, b, **options), result)
 
 

@@ -2,9 +2,8 @@
 
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
 what came, and how to mend it. The rows of scales, integers, precision and quantize are
-in scaled_errors.py, those of structured sparsity in sparse_errors.py, of packed weights in
-packed_weight_errors.py, of packed elements in
-packed_errors.py.
+in scaled_errors.py, the rows of structured sparsity in sparse_errors.py, of packed weights in
+packed_weight_errors.py, of packed elements in packed_errors.py.
 """
 
 import re
@@ -368,10 +367,10 @@ def test_meta_tensors_need_the_python_package(call, name):
         f"import torch; torch.ops.load_library({str(_library.path())!r}); "
         f"x = torch.empty(2, 2, device='meta'); torch.ops.tcgemm.{call}"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     operator = call.split("(")[0]
-    assert f"RuntimeError: tcgemm.{operator}: {name} is on meta, and only the" in done.stderr
-    assert "import tcgemm first." in done.stderr
+    assert f"RuntimeError: tcgemm.{operator}: {name} is on meta, and only the" in process.stderr
+    assert "import tcgemm first." in process.stderr
 
 
 @pytest.mark.gpu
@@ -430,18 +429,18 @@ UNREACHABLE = {
 
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
-    others = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
-    others += (*backward_errors.TABLE, *packed_errors.TABLE, *packed_weight_errors.TABLE)
-    said = [error_message(param.values[0]) for param in (*TABLE, *others)]
+    other_rows = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
+    other_rows += (*backward_errors.TABLE, *packed_errors.TABLE, *packed_weight_errors.TABLE)
+    messages = [error_message(param.values[0]) for param in (*TABLE, *other_rows)]
     calls = 0
     for path in sorted(SOURCES.rglob("*.cpp")):
-        for found in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):
+        for match in re.finditer(r"\bfail\((.*?)\);\n", path.read_text(), re.DOTALL):
             calls += 1
-            body = re.sub(r'"\s*\n\s*"', "", found.group(1))
+            body = re.sub(r'"\s*\n\s*"', "", match.group(1))
             literals = re.findall(r'"((?:[^"\\]|\\.)*)"', body)
             texts = [text.replace('\\"', '"') for text in literals if len(text) > 12]
             if any(piece in text for piece in UNREACHABLE for text in texts):
                 continue
             for text in texts:
-                assert any(text in line for line in said), f"{path.name}: no test says {text!r}"
+                assert any(text in line for line in messages), f"{path.name}: no test says {text!r}"
     assert calls > 25

@@ -12,7 +12,7 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import F16, F32, F64, FLOATS, each
+from support.cases import F16, F32, F64, FLOATS, check_all
 from support.dtype_matrix import DEVICE_DTYPES, EVERY, parameters
 
 INTEGERS = parameters(lambda types: types.integer)
@@ -26,20 +26,20 @@ def check(types, a, b, **options):
 
 @EVERY
 def test_mm(device, types):
-    given = []
+    arguments = []
     for index, shape in enumerate(cases.SHAPES):
         if types.accumulator == F16 and shape[2] > 2048:
             continue  # no sum of so many is exact
         rotated = types.outs[index // 2 % len(types.outs)] if index % 2 else types.widest
         outs = [out for out in types.outs if out in FLOATS and types.a in FLOATS]
         for out in dict.fromkeys((rotated, *outs)):
-            given.append((cases.LAYOUTS[index % 4], shape, out))
+            arguments.append((cases.LAYOUTS[index % 4], shape, out))
 
     def exact(layout, shape, out):
         a, b = types.operands(layout, *shape, device=device, whole=True)
         check(types, a, b, out_dtype=out)
 
-    each(given, exact)
+    check_all(arguments, exact)
 
 
 @EVERY
@@ -161,12 +161,12 @@ def test_out_is_what_is_returned(device, dtype, operator):
     adds_c = operator in ("addmm", "baddbmm")
     a, b = cases.operands("NN", 65, 42, 70, batch=batch, **options)
     c = cases.make("contiguous", 65, 42, **options)
-    given = (c, a, b) if adds_c else (a, b.mT if operator == "linear" else b)
+    operands = (c, a, b) if adds_c else (a, b.mT if operator == "linear" else b)
     function = getattr(tcgemm, operator)
     expected = reference.exact(a, b, *([c] if adds_c else []))
-    reference.assert_exact(function(*given), expected)
+    reference.assert_exact(function(*operands), expected)
     guarded = cases.Guarded("odd_pitch", expected.shape, dtype=dtype, device=device)
-    assert function(*given, out=guarded.view) is guarded.view
+    assert function(*operands, out=guarded.view) is guarded.view
     reference.assert_exact(guarded.view, expected)
     assert guarded.untouched()
 

@@ -26,9 +26,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-@pytest.mark.parametrize(("operator", "given", "words"), REFUSED)
-def test_refused_in_the_same_words(operator, given, words, device):
-    moved = [each.to(device) if isinstance(each, torch.Tensor) else each for each in given]
+@pytest.mark.parametrize(("operator", "operands", "words"), REFUSED)
+def test_refused_in_the_same_words(operator, operands, words, device):
+    arguments = [
+        value.to(device) if isinstance(value, torch.Tensor) else value for value in operands
+    ]
     with pytest.raises(RuntimeError) as error:
-        operator(*moved)
+        operator(*arguments)
     assert words in str(error.value)

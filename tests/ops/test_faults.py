@@ -30,7 +30,7 @@ def scalar(types, out):
     return {"alpha": 2.0**-13} if types.integer and out != S32 else {}
 
 
-def spoilt(fault, out, a, b, factor=1.0):
+def spoil(fault, out, a, b, factor=1.0):
     """A result with this fault, in its own type."""
     wide = out.double() / factor
     fault(wide, a.double(), b.double())
@@ -45,12 +45,12 @@ def test_bound_sees_every_fault(device, types):
         options = types.options | {"out_dtype": out_dtype}
         out = tcgemm.mm(a, b, **options)
         value, bound = reference.evaluate(a, b, **options)
-        right = reference.largest_ratio(out, value, bound)
+        ratio = reference.largest_ratio(out, value, bound)
         # Rounding to nearest alone reaches u_out |C|, most of the bound of 16 and 8 bits.
         near = 0.5 if types.a in (*HALVES, F64) or (types.a == F32 and device == "cpu") else 0.7
-        assert right < (near if out_dtype in (F32, F64) else 1.0)
+        assert ratio < (near if out_dtype in (F32, F64) else 1.0)
         for fault in FAULTS:
-            wrong = spoilt(fault, out, a, b)
+            wrong = spoil(fault, out, a, b)
             assert reference.largest_ratio(wrong, value, bound) > 1, (fault.__name__, out_dtype)
         if out_dtype in REAL:
             assert reference.largest_ratio(torch.zeros_like(out), value, bound) > 4
@@ -67,7 +67,7 @@ def test_exact_sees_every_fault(device, types):
         expected = reference.exact(a, b, **options)
         reference.assert_exact(out, expected)
         for fault in FAULTS:
-            wrong = spoilt(fault, out, a, b, options.get("alpha", 1.0))
+            wrong = spoil(fault, out, a, b, options.get("alpha", 1.0))
             with pytest.raises(AssertionError, match="elements differ"):
                 reference.assert_exact(wrong, expected)
 
@@ -138,21 +138,21 @@ def last_of_blocks(scale, rows):
     return wrong
 
 
-def in_either_scale(wrong, given, rows):
-    """The arguments that a wrong scale changes: those of a, then those of b."""
-    yield {"scale_a": wrong(given["scale_a"], rows)}
-    yield {"scale_b": wrong(given["scale_b"].mT, rows).mT}
+def in_either_scale(wrong, scales, rows):
+    """The arguments that a wrong scale changes: first the scale of a, then the scale of b."""
+    yield {"scale_a": wrong(scales["scale_a"], rows)}
+    yield {"scale_b": wrong(scales["scale_b"].mT, rows).mT}
 
 
-def assert_seen(right, wrong, a, b, given, changed, options, powers):
-    """The check of `right` refuses what `wrong` gives."""
-    value, bound = reference.evaluate(a, b, **given, **options)
-    expected = reference.exact(a, b, **given, **options)
+def assert_seen(result, wrong, a, b, terms, changes, options, powers):
+    """The checks accept `result` and refuse the product with the `changes` of `wrong`."""
+    value, bound = reference.evaluate(a, b, **terms, **options)
+    expected = reference.exact(a, b, **terms, **options)
     if powers:
-        reference.assert_exact(right, expected)
-    assert reference.largest_ratio(right, value, bound) <= 1
-    other = tcgemm.mm(a, b, **(given | changed), **options)
-    assert not torch.equal(other, right), wrong.__name__
+        reference.assert_exact(result, expected)
+    assert reference.largest_ratio(result, value, bound) <= 1
+    other = tcgemm.mm(a, b, **(terms | changes), **options)
+    assert not torch.equal(other, result), wrong.__name__
     assert reference.largest_ratio(other, value, bound) > 1, wrong.__name__
     if powers:
         with pytest.raises(AssertionError, match="elements differ"):
@@ -165,17 +165,17 @@ def test_a_wrong_block_of_scales_is_seen(device, types):
     for powers in (True, False):
         a, b = types.operands("TN", m, n, k, device=device, whole=powers)
         for of_a in ("1x128", "128x128"):
-            given = {
+            scales = {
                 "scale_a": scale_a(of_a, m, k, device=device, powers=powers),
                 "scale_b": scale_b("128x128", n, k, device=device, powers=powers),
             }
-            for scale in (given["scale_a"], given["scale_b"].mT):
+            for scale in (scales["scale_a"], scales["scale_b"].mT):
                 scale[..., 0], scale[..., 1], scale[..., 2] = 4.0, 0.5, 2.0
             options = types.options | {"out_dtype": F32}
-            right = tcgemm.mm(a, b, **given, **options)
+            result = tcgemm.mm(a, b, **scales, **options)
             for wrong in (other_block, last_of_blocks):
-                for changed in in_either_scale(wrong, given, 1):
-                    assert_seen(right, wrong, a, b, given, changed, options, powers)
+                for changes in in_either_scale(wrong, scales, 1):
+                    assert_seen(result, wrong, a, b, scales, changes, options, powers)
 
 
 @EVERY
@@ -183,30 +183,30 @@ def test_a_wrong_scale_of_a_row_is_seen(device, types):
     m, n, k = 130, 70, 96
     for powers in (True, False):
         a, b = types.operands("TN", m, n, k, device=device, whole=powers)
-        given = {
+        scales = {
             "scale_a": scale_a("row", m, k, device=device, powers=powers),
             "scale_b": scale_b("row", n, k, device=device, powers=powers),
         }
-        given["scale_a"][64], given["scale_b"][0, 64] = 4.0, 4.0
+        scales["scale_a"][64], scales["scale_b"][0, 64] = 4.0, 4.0
         options = types.options | {"out_dtype": F64 if types.a == F64 else F32}
-        right = tcgemm.mm(a, b, **given, **options)
-        for changed in in_either_scale(other_row, given, 64):
-            assert_seen(right, other_row, a, b, given, changed, options, powers)
+        result = tcgemm.mm(a, b, **scales, **options)
+        for changes in in_either_scale(other_row, scales, 64):
+            assert_seen(result, other_row, a, b, scales, changes, options, powers)
 
 
 @INTEGERS
 def test_a_wrong_zero_point_is_seen(device, types):
     m, n, k = 130, 70, 96
     a, b = types.operands("TN", m, n, k, device=device)
-    given = {"zero_a": zero_points(m, 1, device=device), "zero_b": zero_points(1, n, device=device)}
-    given["zero_a"][64], given["zero_b"][0, 64] = 99, 99
+    zeros = {"zero_a": zero_points(m, 1, device=device), "zero_b": zero_points(1, n, device=device)}
+    zeros["zero_a"][64], zeros["zero_b"][0, 64] = 99, 99
     for out_dtype in (S32, F32):
         options = types.options | {"out_dtype": out_dtype}
-        right = tcgemm.mm(a, b, **given, **options)
-        for name in given:
-            wrong = given[name].clone()
+        result = tcgemm.mm(a, b, **zeros, **options)
+        for name in zeros:
+            wrong = zeros[name].clone()
             wrong.view(-1)[64] += 1
-            assert_seen(right, test_exact_sees_every_fault, a, b, given, {name: wrong}, options, 1)
+            assert_seen(result, test_exact_sees_every_fault, a, b, zeros, {name: wrong}, options, 1)
 
 
 @EVERY
@@ -233,7 +233,7 @@ def test_a_lost_maximum_is_seen(device, types):
 @pytest.mark.sm90
 @pytest.mark.parametrize("size", (64, 2048))
 def test_the_bound_of_promoted_sums_sees_what_is_not_promoted(size):
-    """14 bits over a deep k: within the bound of "fast", beyond that of "promoted"."""
+    """14 bits over a deep k: within the bound of "fast", beyond the bound of "promoted"."""
     k = 8192
     a, b = GemmTypes(E4M3, E4M3, F32).operands("TN", size, 256, k, device="cuda")
     fast = tcgemm.mm(a, b, precision="fast", out_dtype=F32)

@@ -46,8 +46,8 @@ def flops(call, backward=True):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_and_its_backward_count_as_torchs(name):
-    ours, torchs = CALLS[name]
-    assert flops(ours) == flops(torchs) > 0
+    product, torch_product = CALLS[name]
+    assert flops(product) == flops(torch_product) > 0
 
 
 def test_the_product_that_the_backward_repeats_counts():

@@ -61,8 +61,8 @@ def test_out_is_refused_where_a_gradient_would_be_lost(name):
     tensors = {"a": A, "b": B, "c": C, "bias": torch.randn(5), "residual": C, "out": C.clone()}
     tensors[name] = tensors[name].clone().requires_grad_()
 
-    def call(a, b, c, **others):
-        return tcgemm.addmm(c, a, b, **others)
+    def call(a, b, c, **options):
+        return tcgemm.addmm(c, a, b, **options)
 
     with pytest.raises(RuntimeError, match=f"out= cannot be differentiated, but {name} needs a gr"):
         call(**tensors)
@@ -132,16 +132,16 @@ def test_subclasses_with_a_torch_function():
 
 
 def test_torch_function_modes():
-    seen = []
+    functions = []
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            seen.append(func)
+            functions.append(func)
             return func(*args, **(kwargs or {}))
 
     with Mode():
         out = tcgemm.mm(A, B)
-    assert seen[0] is tcgemm.mm and torch.equal(out, tcgemm.mm(A, B))
+    assert functions[0] is tcgemm.mm and torch.equal(out, tcgemm.mm(A, B))
     with torch.device("meta"):
         assert tcgemm.mm(A, B).device.type == "cpu"
 
@@ -170,10 +170,10 @@ def parameters_of(overload):
     """The parameters. PackedWeight is defined above the products, so that overloads name it."""
     operand = torch.Tensor | tcgemm.Prepared | tcgemm.PackedWeight
     return {
-        key: each.replace(annotation=operand)
-        if each.annotation == "Tensor | Prepared | PackedWeight"
-        else each
-        for key, each in inspect.signature(overload).parameters.items()
+        key: parameter.replace(annotation=operand)
+        if parameter.annotation == "Tensor | Prepared | PackedWeight"
+        else parameter
+        for key, parameter in inspect.signature(overload).parameters.items()
     }
 
 
@@ -182,23 +182,23 @@ def test_every_argument_has_a_type(name):
     function = getattr(tcgemm, name)
     parameters = inspect.signature(function).parameters
     assert function.__annotations__.keys() == {*parameters, "return"}
-    where = types.SimpleNamespace(__module__="tcgemm.ops.functional", __qualname__=name)
-    overloads = typing.get_overloads(where)
+    place = types.SimpleNamespace(__module__="tcgemm.ops.functional", __qualname__=name)
+    overloads = typing.get_overloads(place)
     assert len(overloads) == (0 if name in ("explain", "check_layout") else 2)
     # The first overload, which an editor shows, spells the arguments and their defaults.
     for overload in overloads[:1]:
         assert inspect.signature(overload).return_annotation is torch.Tensor
-        given = parameters_of(overload)
-        assert given["amax"].annotation == typing.Literal[False]
-        shown = [each for each in given.values() if each.name != "amax"]
-        assert shown == [each for each in parameters.values() if each.name != "amax"]
+        arguments = parameters_of(overload)
+        assert arguments["amax"].annotation == typing.Literal[False]
+        explicit = [argument for argument in arguments.values() if argument.name != "amax"]
+        assert explicit == [argument for argument in parameters.values() if argument.name != "amax"]
     for overload in overloads[1:]:
-        given = parameters_of(overload)
-        options = given.pop("options").annotation.__args__[0]
-        assert {*given, *options.__annotations__} == parameters.keys()
+        arguments = parameters_of(overload)
+        options = arguments.pop("options").annotation.__args__[0]
+        assert {*arguments, *options.__annotations__} == parameters.keys()
         assert all(
-            each.annotation == parameters[key].annotation
-            for key, each in given.items()
+            argument.annotation == parameters[key].annotation
+            for key, argument in arguments.items()
             if key != "amax"
         )
         for key, annotation in options.__annotations__.items():
@@ -216,13 +216,13 @@ def test_help_shows_the_signature_and_the_shared_arguments():
 
 def test_a_missing_library_names_torch_the_file_and_the_mend(tmp_path):
     file = tmp_path / "libabsent.so"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "import tcgemm"],
         env={**os.environ, "TCGEMM_LIBRARY": str(file)},
         cwd=Path(tcgemm.__file__).resolve().parent.parent,
         capture_output=True,
         text=True,
     )
-    last = done.stderr.strip().splitlines()[-1]
+    last = process.stderr.strip().splitlines()[-1]
     assert last.startswith(f"ImportError: tcgemm's operator library {file} (from TCGEMM_LIBRARY)")
     assert torch.__version__ in last and "build it with: " in last

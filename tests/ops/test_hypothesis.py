@@ -37,7 +37,7 @@ def draw_types(draw, device):
 
 def draw_scales(draw, types, batch, m, n, k, device):
     """scale_a, scale_b and zero points, each there or not."""
-    given, kinds = {}, ["", "tensor", "row"]
+    scales, kinds = {}, ["", "tensor", "row"]
     if types.fp8 and types.precision is None:
         kinds += ["1x128", "128x128"]
     for name, build, extent in (
@@ -50,13 +50,13 @@ def draw_scales(draw, types, batch, m, n, k, device):
         of_batch = broadcast_shape(draw, batch)
         strides = draw(st.sampled_from(("contiguous", "transposed", "step_both", "padded")))
         options = {"device": device, "powers": True, "strides": strides}
-        given[name] = build(kind, extent, k, batch=of_batch, **options)
+        scales[name] = build(kind, extent, k, batch=of_batch, **options)
     for name, shape in (("zero_a", (m, 1)), ("zero_b", (1, n))):
         if types.integer and draw(st.booleans()):
             shape = draw(st.sampled_from((shape, (1, 1))))
             of_batch = broadcast_shape(draw, batch)
-            given[name] = dtype_matrix.zero_points(*of_batch, *shape, device=device)
-    return given
+            scales[name] = dtype_matrix.zero_points(*of_batch, *shape, device=device)
+    return scales
 
 
 @st.composite

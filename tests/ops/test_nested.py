@@ -18,7 +18,7 @@ def jagged(*shape, lengths=LENGTHS, requires_grad=False, seed=0):
 
 def gradients(function):
     x = jagged(16, requires_grad=True)
-    leaves = [each.clone().requires_grad_() for each in (WEIGHT, BIAS)]
+    leaves = [tensor.clone().requires_grad_() for tensor in (WEIGHT, BIAS)]
     out = function(x, *leaves)
     out.values().square().sum().backward()
     return out, [x.grad.values(), *(leaf.grad for leaf in leaves)]
@@ -39,12 +39,12 @@ def test_linear_and_its_gradients_as_torchs(compiled):
     linear = tcgemm.linear
     if compiled:
         linear = torch.compile(linear, backend="aot_eager", fullgraph=True)
-    out, got = gradients(linear)
+    out, grads = gradients(linear)
     expected_out, expected = gradients(F.linear)
     assert out.is_nested and out.layout is torch.jagged
     assert [part.shape for part in out.unbind()] == [(length, 8) for length in LENGTHS]
     torch.testing.assert_close(out.values(), expected_out.values())
-    for g, e in zip(got, expected, strict=True):
+    for g, e in zip(grads, expected, strict=True):
         torch.testing.assert_close(g, e)
 
 
@@ -64,9 +64,9 @@ def test_results_have_the_lengths_of_x():
 def test_the_epilogue():
     x, residual = jagged(16), jagged(8, seed=1)
     residual = torch.nested.nested_tensor_from_jagged(residual.values(), x.offsets())
-    got = tcgemm.linear(x, WEIGHT, BIAS, activation="relu", residual=residual, alpha=0.5)
+    result = tcgemm.linear(x, WEIGHT, BIAS, activation="relu", residual=residual, alpha=0.5)
     expected = torch.relu(0.5 * x.values() @ WEIGHT.t() + BIAS) + residual.values()
-    torch.testing.assert_close(got.values(), expected)
+    torch.testing.assert_close(result.values(), expected)
     torch.testing.assert_close(
         tcgemm.linear(x, WEIGHT, residual=BIAS).values(), x.values() @ WEIGHT.t() + BIAS
     )
@@ -99,9 +99,9 @@ def test_layers(layer):
 
 def test_quantized_linear():
     x = jagged(16)
-    got = tcgemm.quantized_linear(x, WEIGHT, BIAS, activation="gelu")
+    result = tcgemm.quantized_linear(x, WEIGHT, BIAS, activation="gelu")
     expected = tcgemm.quantized_linear(x.values(), WEIGHT, BIAS, activation="gelu")
-    assert got.is_nested and torch.equal(got.values(), expected)
+    assert result.is_nested and torch.equal(result.values(), expected)
 
 
 def test_autocast():

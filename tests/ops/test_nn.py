@@ -17,22 +17,22 @@ from support.gpu import missing, older
 def pair(*arguments, **options):
     """The same layer of both libraries."""
     torch.manual_seed(0)
-    theirs = nn.Linear(*arguments, **options)
+    torch_layer = nn.Linear(*arguments, **options)
     torch.manual_seed(0)
-    return tcgemm.nn.Linear(*arguments, **options), theirs
+    return tcgemm.nn.Linear(*arguments, **options), torch_layer
 
 
 def test_is_a_drop_in():
     for options in ({}, {"bias": False}, {"dtype": torch.float64}, {"device": "meta"}):
-        ours, theirs = pair(8, 4, **options)
-        assert isinstance(ours, nn.Linear)
-        assert list(ours.state_dict()) == list(theirs.state_dict())
+        layer, torch_layer = pair(8, 4, **options)
+        assert isinstance(layer, nn.Linear)
+        assert list(layer.state_dict()) == list(torch_layer.state_dict())
         if options.get("device") != "meta":
-            torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
-            x = torch.randn(2, 3, 8, dtype=ours.weight.dtype)
-            torch.testing.assert_close(ours(x), theirs(x))
-    theirs.to_empty(device="cpu").load_state_dict(nn.Linear(8, 4).state_dict())
-    tcgemm.nn.Linear(8, 4).load_state_dict(theirs.state_dict(), strict=True)
+            torch.testing.assert_close(dict(layer.state_dict()), dict(torch_layer.state_dict()))
+            x = torch.randn(2, 3, 8, dtype=layer.weight.dtype)
+            torch.testing.assert_close(layer(x), torch_layer(x))
+    torch_layer.to_empty(device="cpu").load_state_dict(nn.Linear(8, 4).state_dict())
+    tcgemm.nn.Linear(8, 4).load_state_dict(torch_layer.state_dict(), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -45,14 +45,14 @@ def test_is_a_drop_in():
     ],
 )
 def test_fused_activation_trains_as_two_modules(activation, module):
-    ours, theirs = pair(8, 4, dtype=torch.float64)
-    ours.activation = activation
+    layer, torch_layer = pair(8, 4, dtype=torch.float64)
+    layer.activation = activation
     x = torch.randn(5, 8, dtype=torch.float64)
-    ours(x).square().sum().backward()
-    module(theirs(x)).square().sum().backward()
-    torch.testing.assert_close(ours(x), module(theirs(x)))
-    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
-    torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
+    layer(x).square().sum().backward()
+    module(torch_layer(x)).square().sum().backward()
+    torch.testing.assert_close(layer(x), module(torch_layer(x)))
+    torch.testing.assert_close(layer.weight.grad, torch_layer.weight.grad)
+    torch.testing.assert_close(layer.bias.grad, torch_layer.bias.grad)
 
 
 def test_activation_is_keyword_only_shown_and_checked():
@@ -169,10 +169,10 @@ def test_an_optimizer_made_before_the_swap_trains_after_it():
 def test_undo_leaves_what_was_exchanged_meanwhile():
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     report = tcgemm.swap_linear(model)
-    taken = model[0]
+    child = model[0]
     model[0] = nn.Identity()
     report.undo()
-    assert type(taken) is nn.Linear and type(model[0]) is nn.Identity
+    assert type(child) is nn.Linear and type(model[0]) is nn.Identity
 
 
 def test_pruned_and_compiled_models_are_swapped():

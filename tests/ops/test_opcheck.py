@@ -78,7 +78,7 @@ def opcheck_eight(op, args, kwargs=None):
     """test_schema compares tensors by an arithmetic that torch has not for float8."""
     names = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     tensors = (*args, (kwargs or {}).get("out"), (kwargs or {}).get("out_dtype"))
-    float8 = any(getattr(each, "dtype", each) in EIGHT[:2] for each in tensors)
+    float8 = any(getattr(tensor, "dtype", tensor) in EIGHT[:2] for tensor in tensors)
     opcheck(op, args, kwargs, test_utils=names if float8 else ("test_schema", *names))
 
 
@@ -112,7 +112,7 @@ def scaled(dtype, **options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, *EIGHT], ids=str)
 def test_scaled_with_a_constant_weight(dtype):
     tensors, options = scaled(dtype)
-    tensors = [each if each is None else each.detach() for each in tensors]
+    tensors = [tensor if tensor is None else tensor.detach() for tensor in tensors]
     opcheck_eight(OPS._constant_scaled_mm.default, tensors, options)
     expected = OPS.scaled_mm(*tensors, **options)
     assert torch.equal(OPS._constant_scaled_mm(*tensors, **options), expected)
@@ -128,7 +128,7 @@ def test_scaled(name, dtype):
 
 
 def test_prepared():
-    """On the CPU the parts are empty; gpu/test_prepared.py checks those of a GPU."""
+    """On the CPU the parts are empty; gpu/test_prepared.py checks the parts of a GPU."""
     w = torch.randn(5, 4, requires_grad=True)
     opcheck(OPS.prepare.default, (w,))
     opcheck(OPS.prepare.default, (w.detach().t(),))
@@ -166,13 +166,13 @@ def test_every_operator_is_checked():
     }
     tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
     tested |= {"_constant_linear", "_constant_scaled_mm"}
-    elsewhere = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
-    elsewhere |= {"_sum_rows", "_activation_backward", "_float8_linear"}
-    elsewhere |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
-    elsewhere |= {"_batch_invariant", "_set_tuned"}
-    elsewhere |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/integers
+    others = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
+    others |= {"_sum_rows", "_activation_backward", "_float8_linear"}
+    others |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
+    others |= {"_batch_invariant", "_set_tuned"}
+    others |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/integers
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
     sparse |= {"_linear24", "_constant_linear24"}
     packed = {"packed_mm", "packed_mm_amax", "_pack_weight"}  # in tests/packed
-    assert {name.split(".")[0] for name in names} == tested | elsewhere | sparse | packed
+    assert {name.split(".")[0] for name in names} == tested | others | sparse | packed

@@ -41,8 +41,8 @@ def test_schema_writes_and_returns_nothing(name):
     """An operator that returns what it mutates fails opcheck."""
     schema = getattr(OPS, name).out._schema
     assert schema.returns == []
-    written = [argument.name for argument in schema.arguments if argument.is_write]
-    assert written == ["out"]
+    outputs = [argument.name for argument in schema.arguments if argument.is_write]
+    assert outputs == ["out"]
     functional = getattr(OPS, name).default._schema
     assert [a.name for a in functional.arguments] == [a.name for a in schema.arguments[:-1]]
 
@@ -50,10 +50,10 @@ def test_schema_writes_and_returns_nothing(name):
 @pytest.mark.parametrize("name", PRODUCTS[:-1])
 def test_python_returns_out(name):
     tensors, keywords = inputs(name, F32, "cpu")
-    given = 3 if name in ("addmm", "baddbmm") else 2  # the rest is keyword-only in Python
-    expected = getattr(tcgemm, name)(*tensors[:given], **keywords)
+    positional = 3 if name in ("addmm", "baddbmm") else 2  # the rest is keyword-only in Python
+    expected = getattr(tcgemm, name)(*tensors[:positional], **keywords)
     out = torch.empty_like(expected)
-    assert getattr(tcgemm, name)(*tensors[:given], **keywords, out=out) is out
+    assert getattr(tcgemm, name)(*tensors[:positional], **keywords, out=out) is out
     assert torch.equal(out, expected)
 
 
@@ -174,12 +174,12 @@ def test_overlap_is_decided_exactly(dimensions, first, second):
     """Against the sets of elements: refused where one is written twice or is also read."""
     shape, strides, other = zip(*dimensions, strict=True)
     indices = torch.arange(300)
-    written = indices.as_strided(shape, strides, first).flatten().tolist()
+    addresses = indices.as_strided(shape, strides, first).flatten().tolist()
     read = indices.as_strided(shape, other, second).flatten().tolist()
     refusal = ""
-    if len(set(written)) < len(written):
+    if len(set(addresses)) < len(addresses):
         refusal = "more than once"
-    elif set(written) & set(read):
+    elif set(addresses) & set(read):
         refusal = "shares memory with residual"
 
     storage = torch.arange(300.0)

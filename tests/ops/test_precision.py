@@ -51,11 +51,11 @@ class Words(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.precisions = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if str(func).startswith("tcgemm."):
-            self.seen.append((kwargs or {}).get("precision"))
+            self.precisions.append((kwargs or {}).get("precision"))
         return func(*args, **(kwargs or {}))
 
 
@@ -80,7 +80,7 @@ def test_none_on_the_cpu_is_the_operands_own_precision():
     with Words() as words:
         assert word_of(tcgemm.mm(A, B), A, B) == "highest"
         tcgemm.linear(A, B.t(), scale_a=torch.tensor(1.0))
-    assert words.seen == [None, None]
+    assert words.precisions == [None, None]
 
 
 @pytest.mark.parametrize("word", ROUNDED)
@@ -155,7 +155,7 @@ def test_none_is_what_torch_would_use(settings, word):
         tcgemm.mm(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), scale_a=scale)
         tcgemm.mm(a, b, precision="highest")
     word = None if word == "highest" else word  # which is the operators' None
-    assert words.seen == [word, word, "medium", None, None, None]
+    assert words.precisions == [word, word, "medium", None, None, None]
 
 
 def test_explain_answers_for_the_word_in_force(capsys):

@@ -32,11 +32,11 @@ class Calls(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.rows = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if str(func).startswith("tcgemm."):
-            self.seen.append((func._opname, args[PARTS] if len(args) > PARTS else None))
+            self.rows.append((func._opname, args[PARTS] if len(args) > PARTS else None))
         return func(*args, **(kwargs or {}))
 
 
@@ -69,18 +69,19 @@ def test_results_and_gradients_are_those_of_the_weight(name):
     p = tcgemm.prepare(w)
     with Calls() as calls:
         out = function(x, p)
-    assert [(each, parts is p.packed) for each, parts in calls.seen] == [
+    assert [(op, parts is p.packed) for op, parts in calls.rows] == [
         ("scaled_mm_amax" if "amax" in name else "scaled_mm", True)
     ]
     expected = function(x, w)
     assert torch.equal(out, expected)
-    got = torch.autograd.grad(out.sin().sum(), (x, w), create_graph=True)
+    prepared_grads = torch.autograd.grad(out.sin().sum(), (x, w), create_graph=True)
     grads = torch.autograd.grad(expected.sin().sum(), (x, w), create_graph=True)
-    for mine, theirs in zip(got, grads, strict=True):
-        assert torch.equal(mine, theirs)
-    seconds = [torch.autograd.grad(sum(g.sum() for g in each), (x, w)) for each in (got, grads)]
-    for mine, theirs in zip(*seconds, strict=True):
-        assert torch.equal(mine, theirs)
+    for grad, expected_grad in zip(prepared_grads, grads, strict=True):
+        assert torch.equal(grad, expected_grad)
+    pair = (prepared_grads, grads)
+    seconds = [torch.autograd.grad(sum(map(torch.sum, firsts)), (x, w)) for firsts in pair]
+    for grad, expected_grad in zip(*seconds, strict=True):
+        assert torch.equal(grad, expected_grad)
     for context in (torch.no_grad, torch.inference_mode):
         with context():
             assert torch.equal(function(x, p), expected)
@@ -93,8 +94,8 @@ def test_the_backward_multiplies_without_parts():
     out = tcgemm.linear(x, p, activation="gelu")
     with Calls() as calls:
         out.sum().backward()
-    assert [name for name, _ in calls.seen] == ["_activation_backward", "matmul", "matmul"]
-    assert not any(parts is p.packed for _, parts in calls.seen)
+    assert [name for name, _ in calls.rows] == ["_activation_backward", "matmul", "matmul"]
+    assert not any(parts is p.packed for _, parts in calls.rows)
     assert w.grad is not None and x.grad is not None
 
 
@@ -128,8 +129,8 @@ def test_what_it_says_of_itself():
     assert p.to("cpu") is p
     assert p.to("meta").device.type == p.t().to("meta").device.type == "meta"
     assert p.t().to("meta").shape == (K, N)
-    made = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.guard, True)
-    assert repr(made) == "Prepared(shape=(8, 5), device='cpu', parts=f16, nbytes=40)"
+    prepared = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.guard, True)
+    assert repr(prepared) == "Prepared(shape=(8, 5), device='cpu', parts=f16, nbytes=40)"
 
 
 @pytest.mark.parametrize("shape", [(0, K), (N, 0), (1, 1)])
@@ -199,15 +200,15 @@ CHANGES = {
 def test_a_weight_that_changed_is_refused(change):
     w = W.clone()
     p = tcgemm.prepare(w)
-    kept = p.t()
+    view = p.t()
     tcgemm.linear(X, p)
     CHANGES[change](w)
-    assert not p.fresh and not kept.fresh
+    assert not p.fresh and not view.fresh
     for name, call in (
         ("tcgemm.linear: weight is", lambda: tcgemm.linear(X, p)),
-        ("tcgemm.mm: b is", lambda: tcgemm.mm(X, kept, precision="medium")),
-        ("tcgemm.addmm: b is", lambda: tcgemm.addmm(C, X, kept, scale_a=torch.ones(()))),
-        ("tcgemm.explain: b is", lambda: tcgemm.explain(X, kept)),
+        ("tcgemm.mm: b is", lambda: tcgemm.mm(X, view, precision="medium")),
+        ("tcgemm.addmm: b is", lambda: tcgemm.addmm(C, X, view, scale_a=torch.ones(()))),
+        ("tcgemm.explain: b is", lambda: tcgemm.explain(X, view)),
     ):
         with pytest.raises(RuntimeError) as error:
             call()
@@ -298,7 +299,7 @@ def test_where_it_cannot_be_made(monkeypatch):
         tcgemm.prepare(W)
 
 
-# Who gets the parts: they are those of "highest".
+# Only "highest" uses the parts.
 
 
 @pytest.fixture
@@ -314,18 +315,18 @@ def test_only_highest_takes_the_parts_on_cuda(as_before):
         blob = torch.empty(64, dtype=torch.uint8, device="cuda")
         p = tcgemm.Prepared(w, blob, "f16", SimpleNamespace(unchanged=True))
 
-        def given(**options):
+        def gets_parts(**options):
             with Calls() as calls:
                 tcgemm.linear(x, p, **options)
                 tcgemm.mm(x, p.t(), **options)
-            assert len({parts is blob for _, parts in calls.seen}) == 1 and len(calls.seen) == 2
-            return calls.seen[0][1] is blob
+            assert len({parts is blob for _, parts in calls.rows}) == 1 and len(calls.rows) == 2
+            return calls.rows[0][1] is blob
 
-        assert given() and given(precision="highest") and given(activation="gelu")
-        assert not given(precision="high") and not given(precision="medium")
+        assert gets_parts() and gets_parts(precision="highest") and gets_parts(activation="gelu")
+        assert not gets_parts(precision="high") and not gets_parts(precision="medium")
         for word in ("high", "medium"):
             torch.set_float32_matmul_precision(word)
-            assert not given() and given(precision="highest")
+            assert not gets_parts() and gets_parts(precision="highest")
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
@@ -342,7 +343,7 @@ def test_autocast_multiplies_the_weight():
     with torch.autocast("cpu", dtype=torch.bfloat16), Calls() as calls:
         out = tcgemm.linear(x, p, BIAS, activation="gelu")
         expected = tcgemm.linear(x, w, BIAS, activation="gelu")
-    assert [parts for _, parts in calls.seen] == [None, None]
+    assert [parts for _, parts in calls.rows] == [None, None]
     assert out.dtype is torch.bfloat16 and torch.equal(out, expected)
     out.sum().backward()
     assert w.grad.dtype is torch.float32
@@ -395,12 +396,12 @@ def test_vmap_is_one_call_with_the_parts():
     p, stack = tcgemm.prepare(W), torch.stack([X, -X])
     with Calls() as calls:
         torch.vmap(lambda x: tcgemm.mm(x, p.t(), activation="relu"))(stack)
-    assert calls.seen == [("scaled_mm", p.packed)]
+    assert calls.rows == [("scaled_mm", p.packed)]
     with Calls() as calls:  # a weight for each example has none
         torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), prepared_b=p.packed))(
             torch.stack([W, -W])
         )
-    assert calls.seen == [("matmul", None)]
+    assert calls.rows == [("matmul", None)]
     prepared = torch.vmap(torch.ops.tcgemm.prepare)(torch.stack([W, W]))
     assert prepared.shape == (2, 0)
 
@@ -421,7 +422,7 @@ def test_function_modes_and_subclasses():
         with mode(), Calls() as calls:
             tcgemm.linear(X, p)
             tcgemm.mm(X, p.t(), scale_a=torch.ones((), device="cpu"))
-        assert [parts is p.packed for _, parts in calls.seen] == [True, True]
+        assert [parts is p.packed for _, parts in calls.rows] == [True, True]
     out = tcgemm.linear(X.as_subclass(Tagged), p)
     assert type(out) is Tagged and torch.equal(out.as_subclass(torch.Tensor), tcgemm.linear(X, W))
 
@@ -442,36 +443,36 @@ def test_compiled(name, dynamic):
         p = tcgemm.prepare(w)
         out, expected = compiled(x, p), function(x, w)
         torch.testing.assert_close(out, expected)
-        grads = [torch.autograd.grad(each.sin().sum(), (x, w)) for each in (out, expected)]
+        grads = [torch.autograd.grad(result.sin().sum(), (x, w)) for result in (out, expected)]
         torch.testing.assert_close(*grads)
 
 
 class Holder(torch.nn.Module):
-    def __init__(self, kept):
+    def __init__(self, prepared):
         super().__init__()
-        self.kept = kept
+        self.prepared = prepared
 
     def forward(self, x):
-        return tcgemm.mm(x, self.kept.t())
+        return tcgemm.mm(x, self.prepared.t())
 
 
-@pytest.mark.parametrize("where", ["argument", "module"])
-def test_a_compiled_function_notices_a_changed_weight(where):
+@pytest.mark.parametrize("place", ["argument", "module"])
+def test_a_compiled_function_notices_a_changed_weight(place):
     torch._dynamo.reset()
     w = W.clone()
     holder = Holder(tcgemm.prepare(w))
-    function = tcgemm.linear if where == "argument" else holder
+    function = tcgemm.linear if place == "argument" else holder
     graph = torch.compile(function, fullgraph=True, backend="aot_eager")
 
     def call():
-        return graph(X, holder.kept) if where == "argument" else graph(X)
+        return graph(X, holder.prepared) if place == "argument" else graph(X)
 
     for _ in range(2):
         assert torch.equal(call(), tcgemm.linear(X, w))
     w.mul_(2)
     with pytest.raises(RuntimeError, match="is a Prepared whose weight was changed in place"):
         call()
-    holder.kept = tcgemm.prepare(w)
+    holder.prepared = tcgemm.prepare(w)
     assert torch.equal(call(), tcgemm.linear(X, w))
 
 

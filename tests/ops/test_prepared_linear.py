@@ -33,21 +33,21 @@ def layer():
     return Linear(8, 5, activation="gelu").eval()
 
 
-def right(layer, x=X):
-    """Is the layer's result that of its weight as it is now?"""
+def is_correct(layer, x=X):
+    """Does the layer multiply by its weight as it is now?"""
     out = layer(x)
     return torch.equal(out, tcgemm.linear(x, layer.weight, layer.bias, activation="gelu"))
 
 
 def test_the_first_call_in_eval_mode_prepares_for_all(layer):
     assert layer.prepare and layer.prepared is None
-    assert right(layer)
-    kept = layer.prepared
-    assert isinstance(kept, tcgemm.Prepared) and kept.weight is layer.weight
-    assert right(layer) and right(layer, X[None, :2]) and right(layer, X[0])
+    assert is_correct(layer)
+    prepared = layer.prepared
+    assert isinstance(prepared, tcgemm.Prepared) and prepared.weight is layer.weight
+    assert is_correct(layer) and is_correct(layer, X[None, :2]) and is_correct(layer, X[0])
     with torch.inference_mode():
-        assert right(layer)
-    assert layer.prepared is kept and layer.eval().prepared is kept
+        assert is_correct(layer)
+    assert layer.prepared is prepared and layer.eval().prepared is prepared
 
 
 class Precisions(TorchDispatchMode):
@@ -55,11 +55,11 @@ class Precisions(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.rows = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func._opname in ("linear", "scaled_mm"):
-            self.seen.append((func._opname == "scaled_mm", (kwargs or {}).get("precision")))
+            self.rows.append((func._opname == "scaled_mm", (kwargs or {}).get("precision")))
         return func(*args, **(kwargs or {}))
 
 
@@ -69,7 +69,7 @@ def test_calls_without_parts_ask_for_the_way_of_those_with_parts(layer):
     def call():
         with torch.no_grad(), Precisions() as calls:
             layer(X)
-        return calls.seen
+        return calls.rows
 
     assert call() == [(True, None)]
     with torch.no_grad():
@@ -153,28 +153,28 @@ def test_a_changed_weight_is_prepared_again_when_it_stays(layer, change):
     layer(X)
     before = layer.prepared
     change(layer)
-    assert right(layer) and layer.prepared is None
-    assert right(layer) and layer.prepared not in (None, before)
-    assert layer.prepared.weight is layer.weight and right(layer)
+    assert is_correct(layer) and layer.prepared is None
+    assert is_correct(layer) and layer.prepared not in (None, before)
+    assert layer.prepared.weight is layer.weight and is_correct(layer)
 
 
 def test_a_weight_that_learns_in_eval_mode_is_not_prepared_for_each_step(layer, monkeypatch):
-    made = []
+    weights = []
     real = linear.prepare_weight
-    monkeypatch.setattr(linear, "prepare_weight", lambda w: made.append(w) or real(w))
+    monkeypatch.setattr(linear, "prepare_weight", lambda w: weights.append(w) or real(w))
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
     for _ in range(4):
         optimizer.zero_grad()
-        assert right(layer)
+        assert is_correct(layer)
         layer(X[:0])  # a second call with the same weight
         layer(X).square().sum().backward()
         optimizer.step()
-        made.clear()
+        weights.clear()
     for _ in range(4):
         optimizer.zero_grad()
         layer(X).square().sum().backward()
         optimizer.step()
-    assert len(made) <= 1
+    assert len(weights) <= 1
 
 
 def test_train_and_moves_let_go(layer):
@@ -188,16 +188,16 @@ def test_train_and_moves_let_go(layer):
         assert layer.prepared is not None
         let_go()
         assert layer.prepared is None
-        assert right(layer)
+        assert is_correct(layer)
 
 
 def test_copies_and_states_are_without_it(layer):
-    assert right(layer)
+    assert is_correct(layer)
     assert list(layer.state_dict()) == ["weight", "bias"]
     nn.Linear(8, 5).load_state_dict(layer.state_dict())
     for other in cases.copies(layer):
         assert type(other) is Linear and other.prepared is None and not other.training
-        assert right(other) and other.prepared.weight is other.weight
+        assert is_correct(other) and other.prepared.weight is other.weight
     assert layer.prepared is not None
 
 
@@ -210,22 +210,22 @@ def test_gradients_are_those_without_it(layer):
         module(x)
         out = module(x)
         results.append(torch.autograd.grad(out.sin().sum(), (x, *module.parameters())))
-    for mine, theirs in zip(*results, strict=True):
-        assert torch.equal(mine, theirs)
+    for grad, expected in zip(*results, strict=True):
+        assert torch.equal(grad, expected)
 
 
 def test_what_a_cuda_graph_reads_is_kept(layer, monkeypatch):
     """Capture prepares nothing, and what it used stays when the weight changes."""
     monkeypatch.setattr(linear, "capturing", lambda weight: True)
-    assert right(layer) and layer.prepared is None
+    assert is_correct(layer) and layer.prepared is None
     monkeypatch.setattr(linear, "capturing", lambda weight: False)
     layer(X)
-    kept = layer.prepared
+    prepared = layer.prepared
     monkeypatch.setattr(linear, "capturing", lambda weight: True)
-    assert right(layer) and layer.prepared is kept
+    assert is_correct(layer) and layer.prepared is prepared
     monkeypatch.setattr(linear, "capturing", lambda weight: False)
     updated(layer)
-    assert right(layer) and layer.train().prepared is None and layer._captured is kept
+    assert is_correct(layer) and layer.train().prepared is None and layer._captured is prepared
     assert copy.deepcopy(layer)._captured is None
     assert layer.double()._captured is None
 
@@ -240,21 +240,21 @@ def test_it_is_shown_and_can_be_switched_off():
 
 def targets(layer):
     """The layer as it is compiled, and the operators of its graphs."""
-    compiled, seen = cases.compiled(layer)
+    compiled, operators = cases.compiled(layer)
     with torch.no_grad():
         assert torch.equal(compiled(X), layer(X))
-    return compiled, seen
+    return compiled, operators
 
 
 def test_compiled_functions_use_what_is_there(layer):
-    compiled, seen = targets(layer)  # the call in eager mode came second
-    assert seen == ["tcgemm.linear.default"] and layer.prepared is not None
+    compiled, operators = targets(layer)  # the call in eager mode came second
+    assert operators == ["tcgemm.linear.default"] and layer.prepared is not None
     with torch.no_grad():
         compiled(X)
-        assert seen[1:] == ["tcgemm.scaled_mm.default"]
+        assert operators[1:] == ["tcgemm.scaled_mm.default"]
         updated(layer)
         assert torch.equal(compiled(X), copy.deepcopy(layer)(X))
-        assert seen[2:] in ([], ["tcgemm.linear.default"])
+        assert operators[2:] in ([], ["tcgemm.linear.default"])
         layer(X), layer(X)
         assert torch.equal(compiled(X), layer(X))
         layer.train()
@@ -308,7 +308,7 @@ def test_quantised_layers_hold_no_parts(layer):
     assert not [name for name in vars(layer) if name.startswith("_prep")]
     model(X)
     report.undo()
-    assert type(layer) is Linear and right(layer) and layer.prepared is not None
+    assert type(layer) is Linear and is_correct(layer) and layer.prepared is not None
 
 
 def test_what_no_kernel_multiplies_is_not_swapped(monkeypatch):

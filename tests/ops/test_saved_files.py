@@ -135,21 +135,21 @@ def test_an_exported_program_loads(name):
 
 def names_in(value):
     """The names of tcgemm that a pickle of the value contains."""
-    strings, found = [], set()
+    strings, names = [], set()
     for code, argument, _ in pickletools.genops(pickle.dumps(value)):
         if code.name == "STACK_GLOBAL":
-            found.add(".".join(strings[-2:]))
+            names.add(".".join(strings[-2:]))
         if isinstance(argument, str):
             strings.append(argument)
-    return {name for name in found if name.startswith("tcgemm")}
+    return {name for name in names if name.startswith("tcgemm")}
 
 
 @pytest.mark.parametrize("name", FACTS["pickled"])
 def test_new_files_contain_names_that_never_change(name):
-    restored = {f"tcgemm.saved_names.{each}" for each in saved_names.WRITTEN}
-    layers = {f"tcgemm.nn.{each}" for each in tcgemm.nn.__all__}
-    found = names_in(pickled()[name])
-    assert found and found <= restored | layers
+    restored = {f"tcgemm.saved_names.{word}" for word in saved_names.WRITTEN}
+    layers = {f"tcgemm.nn.{word}" for word in tcgemm.nn.__all__}
+    names = names_in(pickled()[name])
+    assert names and names <= restored | layers
 
 
 def test_functions_are_pickled_by_their_public_names():

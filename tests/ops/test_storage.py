@@ -11,7 +11,7 @@ import tcgemm
 
 from support.cases import gpu
 from support.error_asserts import assert_error_message
-from support.operator_calls import IDS, OPS, ROWS, WITH_OUT, made, result
+from support.operator_calls import IDS, OPS, ROWS, WITH_OUT, operator_call, result
 
 # The parts of test_operand's b are empty, so they need no storage.
 ROWS = [(call, name) for call, name in ROWS if name != "prepared_b"]
@@ -26,7 +26,7 @@ SINGLE = {
 }
 
 
-def freed(tensor):
+def free_storage(tensor):
     tensor.untyped_storage().resize_(0)
     return tensor
 
@@ -39,7 +39,7 @@ def shrunk(tensor):
     return view
 
 
-SPOILS = [freed, shrunk]
+SPOILS = [free_storage, shrunk]
 
 
 def pieces(name):
@@ -49,7 +49,7 @@ def pieces(name):
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("call, name", ROWS, ids=IDS)
 def test_operand(call, name, spoil):
-    op, tensors, options = made(call)
+    op, tensors, options = operator_call(call)
     tensors[name] = spoil(tensors[name])
     shown = "sparse_b" if name == "metadata" and call.endswith("_linear24") else name
     if call == "quantized_linear":  # torch refuses to transpose the weight and its scale
@@ -62,7 +62,7 @@ def test_operand(call, name, spoil):
 @pytest.mark.parametrize("spoil", SPOILS)
 @pytest.mark.parametrize("call", WITH_OUT)
 def test_out(call, spoil):
-    op, tensors, options = made(call)
+    op, tensors, options = operator_call(call)
     out = spoil(result(call))
     assert_error_message(lambda: op.out(**tensors, **options, out=out), pieces("out"))
 
@@ -79,13 +79,13 @@ def test_as_users_meet_it(device):
     """The functions and a layer, as FSDP leaves its parameters."""
     x = torch.randn(4, 16, device=device)
     layer = tcgemm.nn.Linear(16, 8, device=device)
-    freed(layer.weight.data)
+    free_storage(layer.weight.data)
     weight = ["tcgemm.linear: weight of shape (8, 16)", "512 bytes", "has 0", "fill it again"]
     assert_error_message(lambda: layer.train()(x), weight)
     if device == "cuda":  # the layer prepares its weight first
         weight = ["tcgemm.prepare: w of shape (8, 16)", *weight[1:]]
     assert_error_message(lambda: layer.eval()(x), weight)
-    assert_error_message(lambda: tcgemm.mm(freed(x.clone()), x.t()), pieces("a"))
+    assert_error_message(lambda: tcgemm.mm(free_storage(x.clone()), x.t()), pieces("a"))
 
 
 def test_rows_far_apart():
@@ -104,6 +104,6 @@ def test_views_inside_of_their_storage():
     assert torch.equal(tcgemm.mm(tail, tail.t()), tcgemm.mm(tail.clone(), tail.clone().t()))
     row = torch.randn(8).expand(4, 8)
     assert torch.equal(tcgemm.mm(row, tail.t()), tcgemm.mm(row.clone(), tail.t()))
-    empty = freed(torch.zeros(0, 8))
+    empty = free_storage(torch.zeros(0, 8))
     assert tcgemm.mm(empty, tail.t()).shape == (0, 4)
-    assert tcgemm.mm(freed(torch.zeros(4, 0)), freed(torch.zeros(0, 4))).sum() == 0
+    assert tcgemm.mm(free_storage(torch.zeros(4, 0)), free_storage(torch.zeros(0, 4))).sum() == 0

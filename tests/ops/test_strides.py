@@ -13,7 +13,7 @@ import torch
 import tcgemm
 
 from support import cases, reference
-from support.cases import LAYOUTS, each
+from support.cases import LAYOUTS, check_all
 from support.dtype_matrix import EVERY, parameters
 
 SHAPES = ((70, 40, 50), (17, 33, 96), (1, 65, 9), (129, 1, 64), (64, 64, 1), (130, 144, 272))
@@ -36,7 +36,7 @@ def test_operands_of_any_strides(device, types):
         a, b = types.make(stride_a, stride_b, *shape, device=device, whole=True)
         reference.assert_exact(tcgemm.mm(a, b, **types.options), exact(types, a, b))
 
-    each(((*pair, shape) for pair in cases.stride_pairs() for shape in SHAPES), check)
+    check_all(((*pair, shape) for pair in cases.stride_pairs() for shape in SHAPES), check)
 
 
 @EVERY
@@ -46,7 +46,7 @@ def test_sizes_and_offsets_through_a_word(device, types):
         layout = cases.major_strides(LAYOUTS[index % 4])
         for offset in (0, 1 + index % 7, 8 + index % 8):
             a, b = types.operands(LAYOUTS[index % 4], 34, 40, k, device=device, whole=True)
-            moved = []
+            views = []
             for operand, strides in zip((a, b), layout, strict=True):
                 rows, cols = operand.shape if strides == "contiguous" else operand.mT.shape
                 pitch = cols + index % 3
@@ -56,8 +56,8 @@ def test_sizes_and_offsets_through_a_word(device, types):
                 )
                 view = whole.as_strided((rows, cols), (pitch, 1), offset)
                 view = view if strides == "contiguous" else view.mT
-                moved.append(view.copy_(operand))
-            reference.assert_exact(tcgemm.mm(*moved, **types.options), exact(types, a, b))
+                views.append(view.copy_(operand))
+            reference.assert_exact(tcgemm.mm(*views, **types.options), exact(types, a, b))
 
 
 @EVERY
@@ -73,14 +73,14 @@ def test_results_of_any_strides(device, types):
 
     shapes = ((70, 40, 50), (17, 33, 96), (1, 65, 9), (129, 1, 64), (64, 64, 1), (128, 64, 72))
     rotated = itertools.cycle((*shapes, (130, 64, 72)))
-    given = []
+    arguments = []
     for index, strides in enumerate(cases.OUT_STRIDES):
         for out_dtype in dict.fromkeys((types.outs[0], types.widest)):
-            given += [(strides, "TN", shape, out_dtype) for shape in shapes]
+            arguments += [(strides, "TN", shape, out_dtype) for shape in shapes]
         for step, layout in enumerate(LAYOUTS):
             out_dtype = types.outs[(index + step) % len(types.outs)]
-            given.append((strides, layout, next(rotated), out_dtype))
-    each(given, check)
+            arguments.append((strides, layout, next(rotated), out_dtype))
+    check_all(arguments, check)
 
 
 @EVERY
@@ -99,7 +99,7 @@ def test_epilogue_into_any_strides(device, types):
         reference.assert_exact(guarded.view, reference.exact(a, b, c, beta=-1.0, **terms))
         assert guarded.untouched()
 
-    each(((strides,) for strides in cases.OUT_STRIDES), check)
+    check_all(((strides,) for strides in cases.OUT_STRIDES), check)
 
 
 @EVERY
@@ -143,7 +143,7 @@ def test_batches_of_any_strides(device, types):
         assert_product(types, a, one)
         assert_product(types, a, one.mT.contiguous().mT)
 
-    each(((strides, batch) for strides in BATCHED for batch in ((3,), (2, 3))), check)
+    check_all(((strides, batch) for strides in BATCHED for batch in ((3,), (2, 3))), check)
 
 
 @EVERY
@@ -157,13 +157,13 @@ def test_batched_results_of_any_strides(device, types):
         reference.assert_exact(guarded.view, reference.exact(a, b, **options))
         assert guarded.untouched()
 
-    given = []
+    arguments = []
     for index, strides in enumerate(BATCHED_OUT):
         # In the layouts' letters b comes first: b is contiguous, then transposed.
-        given += [(strides, "NN", (2, 3), types.outs[0]), (strides, "TN", (), types.outs[0])]
+        arguments += [(strides, "NN", (2, 3), types.outs[0]), (strides, "TN", (), types.outs[0])]
         out_dtype = types.outs[index % len(types.outs)]
-        given.append((strides, LAYOUTS[index % 4], (2, 3) if index % 2 else (), out_dtype))
-    each(given, check)
+        arguments.append((strides, LAYOUTS[index % 4], (2, 3) if index % 2 else (), out_dtype))
+    check_all(arguments, check)
 
 
 @EVERY

@@ -32,7 +32,7 @@ def together(work, count=THREADS):
 
 def problems(device, dtype):
     """One for each thread: shapes, layouts and epilogues that differ, and the right results."""
-    found = []
+    rows = []
     for index in range(THREADS):
         m, n, k = cases.SHAPES[5 * index]
         a, b = cases.operands(
@@ -40,17 +40,17 @@ def problems(device, dtype):
         )
         bias = cases.make("contiguous", 1, n, dtype=dtype, device=device, largest=9)[0]
         expected = reference.exact(a, b, None, bias, activation="relu")
-        found.append((a, b, bias, expected))
-    return found
+        rows.append((a, b, bias, expected))
+    return rows
 
 
 @pytest.mark.parametrize(("device", "dtype"), dtype_matrix.DEVICE_DTYPES)
 def test_products_at_the_same_time(device, dtype):
-    given = problems(device, dtype)
+    rows = problems(device, dtype)
 
     def work(index):
         for step in range(ROUNDS):
-            a, b, bias, expected = given[(index + step) % THREADS]
+            a, b, bias, expected = rows[(index + step) % THREADS]
             out = tcgemm.mm(a, b, bias=bias, activation="relu")
             reference.assert_exact(out, expected)
 
@@ -59,28 +59,28 @@ def test_products_at_the_same_time(device, dtype):
 
 def scaled_problems(device):
     """(a, b, tensors and options, result) of one product of every dtype with scales and amax."""
-    found = []
+    rows = []
     for types in dtype_matrix.gemm_types(device):
         a, b = types.operands("NN", 70, 150, 200, device=device, whole=True)
         options = {"device": device, "powers": True}
-        given = {
+        terms = {
             "scale_a": dtype_matrix.scale_a("1x128" if types.fp8 else "row", 70, 200, **options),
             "scale_b": dtype_matrix.scale_b("row", 150, 200, **options),
             "out_dtype": types.widest if types.widest != S32 else F32,
             **types.options,
         }
         if types.precision == "fast":
-            given["scale_a"] = None
+            terms["scale_a"] = None
         if types.integer:
-            given["zero_b"] = dtype_matrix.zero_points(1, 150, device=device)
-        found.append((a, b, given, reference.exact(a, b, **given)))
-    return found
+            terms["zero_b"] = dtype_matrix.zero_points(1, 150, device=device)
+        rows.append((a, b, terms, reference.exact(a, b, **terms)))
+    return rows
 
 
 @pytest.mark.parametrize("device", ("cpu", cases.gpu("cuda", mark="sm90")))
 def test_every_dtype_at_the_same_time(device):
     """With the passes before and in between: copies, sums, maxima; on a GPU in a stream each."""
-    given = scaled_problems(device)
+    rows = scaled_problems(device)
     if device == "cuda":
         torch.cuda.synchronize()
 
@@ -88,7 +88,7 @@ def test_every_dtype_at_the_same_time(device):
         stream = torch.cuda.Stream() if device == "cuda" else None
         with torch.cuda.stream(stream):
             for step in range(ROUNDS):
-                a, b, options, expected = given[(5 * index + step) % len(given)]
+                a, b, options, expected = rows[(5 * index + step) % len(rows)]
                 out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
                 reference.assert_exact(out, expected)
                 assert amax == expected.abs().max()
@@ -103,8 +103,8 @@ def test_one_problem_in_every_thread(device, dtype):
     """The same operands, read by all threads; each has a result of its own."""
     a, b = cases.operands("NN", 300, 200, 500, dtype=dtype, device=device)
     expected = tcgemm.mm(a, b)
-    for out in together(lambda _: [tcgemm.mm(a, b) for _ in range(ROUNDS)]):
-        assert all(torch.equal(each, expected) for each in out)
+    for results in together(lambda _: [tcgemm.mm(a, b) for _ in range(ROUNDS)]):
+        assert all(torch.equal(result, expected) for result in results)
 
 
 @pytest.mark.parametrize("device", cases.DEVICES)
@@ -161,19 +161,19 @@ def test_first_calls_of_a_process_come_at_once(device):
     """The first thread sets up what is set up once, such as the shared memory of a kernel."""
     command = [sys.executable, "-c", FIRST_CALLS.format(device=device)]
     folder = Path(tcgemm.__file__).parents[1]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", cases.HALVES, ids=cases.NAMES.get)
 def test_every_thread_on_its_own_stream(dtype):
-    """Workspaces too: those of prepare passes are of the stream that they were allocated on."""
+    """The workspace of a prepare pass belongs to the stream that allocated it."""
     shapes = ((511, 257, 1023), (1000, 1000, 1000), (2047, 2047, 2047), (64, 4096, 1024))
-    given = []
+    operands = []
     for m, n, k in shapes:
         a, b = cases.operands("TN", m, n, k, dtype=dtype, device="cuda", largest=5)
-        given.append((a, b, reference.exact(a, b)))
+        operands.append((a, b, reference.exact(a, b)))
     torch.cuda.synchronize()
 
     def work(index):
@@ -182,7 +182,7 @@ def test_every_thread_on_its_own_stream(dtype):
             results = [
                 (tcgemm.mm(a, b), expected)
                 for step in range(ROUNDS)
-                for a, b, expected in (given[(index + step) % len(given)],)
+                for a, b, expected in (operands[(index + step) % len(operands)],)
             ]
             stream.synchronize()
             for out, expected in results:

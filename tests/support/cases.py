@@ -288,22 +288,22 @@ def assert_undone(reports, model, before, parameters):
 
 
 def compiled(function):
-    """The function compiled in one graph, and a list that its graphs' operators of ours come to."""
-    seen = []
+    """The function compiled in one graph, and the list of tcgemm's operators in its graphs."""
+    operators = []
 
     def backend(graph, _inputs):
-        seen.extend(str(n.target) for n in graph.graph.nodes if "tcgemm" in str(n.target))
+        operators.extend(str(n.target) for n in graph.graph.nodes if "tcgemm" in str(n.target))
         return graph
 
-    return torch.compile(function, fullgraph=True, backend=backend), seen
+    return torch.compile(function, fullgraph=True, backend=backend), operators
 
 
-def each(given, check):
-    """Runs check on all that is given; the error says which of it fails."""
-    failed = []
-    for case in given:
+def check_all(arguments, check):
+    """Calls check with each tuple of arguments. The error names the tuples that fail."""
+    failures = []
+    for values in arguments:
         try:
-            check(*case)
+            check(*values)
         except (AssertionError, RuntimeError) as error:
-            failed.append(f"{' '.join(map(str, case))}: {error}")
-    assert not failed, "\n".join(failed)
+            failures.append(f"{' '.join(map(str, values))}: {error}")
+    assert not failures, "\n".join(failures)

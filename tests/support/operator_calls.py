@@ -95,7 +95,7 @@ ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors
 IDS = [f"{call}-{name}" for call, name in ROWS]
 
 
-def made(call, odd=None, device="cpu", other="meta"):
+def operator_call(call, odd=None, device="cpu", other="meta"):
     """(the operator, its tensors, its options); all tensors but `odd` are on `device`."""
     tensors, options = CALLS[call]
     return (
