@@ -60,10 +60,10 @@ def test_first_and_second_derivatives_pass_gradcheck(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_gradients_equal_those_of_the_expression(case):
     tensors = case.tensors(requires_grad=True)
-    out, got = gradients(case.fused, tensors)
+    out, grads = gradients(case.fused, tensors)
     expected_out, expected = gradients(case.composed, tensors)
     torch.testing.assert_close(out, expected_out, rtol=1e-12, atol=1e-12)
-    for name, g, e in zip(tensors, got, expected, strict=True):
+    for name, g, e in zip(tensors, grads, expected, strict=True):
         assert g.shape == tensors[name].shape
         torch.testing.assert_close(g, e, rtol=1e-12, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")
 
@@ -89,10 +89,10 @@ def test_random_calls(seed):
         alpha=pick(1.0, -0.5),
     )
     tensors = case.tensors(requires_grad=True, seed=seed)
-    for got, expected in zip(
+    for result, expected in zip(
         gradients(case.fused, tensors)[1], gradients(case.composed, tensors)[1], strict=True
     ):
-        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -119,9 +119,9 @@ def test_each_gradient_has_its_inputs_dtype(case, device, dtype):
             tensors[name] = tensors[name].detach().to(other).requires_grad_()
     wide = {name: t.detach().double().requires_grad_() for name, t in tensors.items()}
     out_dtype = torch.float64 if dtype is torch.float64 else torch.float32
-    _, got = gradients(lambda **t: case.fused(**t, out_dtype=out_dtype), tensors)
+    _, grads = gradients(lambda **t: case.fused(**t, out_dtype=out_dtype), tensors)
     _, expected = gradients(case.composed, wide)
-    for tensor, g, e in zip(tensors.values(), got, expected, strict=True):
+    for tensor, g, e in zip(tensors.values(), grads, expected, strict=True):
         assert g.dtype == tensor.dtype
         tolerance = 16 * torch.finfo(min(dtype, g.dtype, key=lambda t: -torch.finfo(t).eps)).eps
         torch.testing.assert_close(g.double(), e, rtol=tolerance, atol=tolerance)
@@ -140,21 +140,21 @@ def test_a_float32_addend_of_a_16_bit_result_has_a_float32_gradient(dtype, name,
     m, n, k = 4096, 16, 8
     a, b = torch.randn(m, k).to(device, dtype), torch.randn(k, n).to(device, dtype)
     addend = torch.randn(n, device=device, requires_grad=True)
-    others = {"c": torch.zeros(n, device=device)} | {name: addend}
+    terms = {"c": torch.zeros(n, device=device)} | {name: addend}
     beta = 0.3 if name == "c" else 1.0
     grad = torch.rand(m, n).to(device, dtype)
 
-    def product(a, b, c, **others):
-        return tcgemm.addmm(c, a, b, beta=beta, activation="relu", **others)
+    def product(a, b, c, **addends):
+        return tcgemm.addmm(c, a, b, beta=beta, activation="relu", **addends)
 
     if compiled:
         product = torch.compile(product, backend="aot_eager", fullgraph=True)
-    out = product(a, b, **others)
-    (got,) = torch.autograd.grad(out, addend, grad)
-    assert out.dtype is dtype and got.dtype is torch.float32
+    out = product(a, b, **terms)
+    (addend_grad,) = torch.autograd.grad(out, addend, grad)
+    assert out.dtype is dtype and addend_grad.dtype is torch.float32
     masked = grad if name == "residual" else grad * (out > 0)
     expected = beta * exact(masked, n)
-    torch.testing.assert_close(got.double(), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(addend_grad.double(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_sum_of_a_large_gradient_copies_nothing():
@@ -176,31 +176,31 @@ def test_the_float32_sum_has_second_derivatives():
         (first,) = torch.autograd.grad(product(a, b, bias).sum(), bias, create_graph=True)
         return first, *torch.autograd.grad(first.square().sum(), (a, bias))
 
-    got = gradients_of_bias(
+    grads = gradients_of_bias(
         a, b, bias, lambda a, b, bias: tcgemm.mm(a, b, bias=bias, activation="silu")
     )
-    wide = [each.detach().double().requires_grad_() for each in (a, b, bias)]
+    wide = [tensor.detach().double().requires_grad_() for tensor in (a, b, bias)]
     expected = gradients_of_bias(*wide, lambda a, b, bias: torch.nn.functional.silu(a @ b + bias))
-    assert [each.dtype for each in got] == [torch.float32, torch.bfloat16, torch.float32]
-    for g, e in zip(got, expected, strict=True):
+    assert [tensor.dtype for tensor in grads] == [torch.float32, torch.bfloat16, torch.float32]
+    for g, e in zip(grads, expected, strict=True):
         assert float((g.double() - e).detach().norm() / e.detach().norm()) < 1e-2
 
 
 def test_a_small_factor_of_a_sum_that_overflows_float16():
     a, b = torch.ones(4096, 1).half(), torch.ones(1, 4).half()
     c = torch.zeros(4).half().requires_grad_()
-    (got,) = torch.autograd.grad(
+    (gradient,) = torch.autograd.grad(
         tcgemm.addmm(c, a, b, beta=0.001), c, torch.full((4096, 4), 100.0).half()
     )
-    torch.testing.assert_close(got, torch.full((4,), 409.6).half())
+    torch.testing.assert_close(gradient, torch.full((4,), 409.6).half())
 
 
 def test_half_accumulator_has_full_precision_gradients():
     a, b = (torch.randn(size, dtype=torch.half, requires_grad=True) for size in ((8, 64), (64, 8)))
     out = tcgemm.mm(a, b, acc_dtype=torch.float16, activation="gelu")
-    got = torch.autograd.grad(out.sum(), (a, b))
+    grads = torch.autograd.grad(out.sum(), (a, b))
     expected = torch.autograd.grad(torch.nn.functional.gelu(a.float() @ b.float()).sum(), (a, b))
-    for g, e in zip(got, expected, strict=True):
+    for g, e in zip(grads, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=2e-2, atol=2e-2)
 
 
@@ -208,9 +208,9 @@ def test_half_accumulator_has_full_precision_gradients():
 def test_gradient_of_one_input_alone(needs):
     tensors = FULL.tensors()
     tensors[needs].requires_grad_()
-    (got,) = torch.autograd.grad(FULL.fused(**tensors).sum(), tensors[needs])
+    (gradient,) = torch.autograd.grad(FULL.fused(**tensors).sum(), tensors[needs])
     (expected,) = torch.autograd.grad(FULL.composed(**tensors).sum(), tensors[needs])
-    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(gradient, expected)
 
 
 def saved(function):
@@ -254,20 +254,20 @@ def test_weight_gradient_is_laid_out_as_the_weight():
 def test_views_and_expanded_operands():
     base = torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
     row = torch.randn(1, 3, dtype=torch.float64, requires_grad=True)
-    got = torch.autograd.grad(
+    grads = torch.autograd.grad(
         tcgemm.mm(base[1:7:2, ::2], row.expand(4, 3), activation="silu").sum(), (base, row)
     )
     z = base[1:7:2, ::2] @ row.expand(4, 3)
     expected = torch.autograd.grad(torch.nn.functional.silu(z).sum(), (base, row))
-    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(grads, expected)
 
 
 def test_one_tensor_in_every_place():
     x = torch.randn(4, 4, dtype=torch.float64, requires_grad=True)
     case = Case("addmm", (4, 4), (4, 4), c=(4, 4), residual=(4, 4), activation="gelu")
-    got = torch.autograd.grad(case.fused(x, x, c=x, residual=x).sum(), x)
+    gradient = torch.autograd.grad(case.fused(x, x, c=x, residual=x).sum(), x)
     expected = torch.autograd.grad(case.composed(x, x, c=x, residual=x).sum(), x)
-    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_beta_zero_reads_no_c():
@@ -282,10 +282,10 @@ def test_forward_mode_of_a_dual_number():
     tangents = FULL.tensors(seed=1)
     with forward_ad.dual_level():
         duals = {n: forward_ad.make_dual(t, tangents[n]) for n, t in tensors.items()}
-        got = forward_ad.unpack_dual(FULL.fused(**duals)).tangent
+        tangent = forward_ad.unpack_dual(FULL.fused(**duals)).tangent
         expected = forward_ad.unpack_dual(FULL.composed(**duals)).tangent
         assert forward_ad.unpack_dual(FULL.fused(**tensors)).tangent is None
-    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(tangent, expected)
 
 
 def test_the_operators_themselves_are_differentiable():
@@ -293,9 +293,9 @@ def test_the_operators_themselves_are_differentiable():
     tensors = FULL.tensors(requires_grad=True)
     a, b, c, bias, residual = tensors.values()
     out = torch.ops.tcgemm.addmm(c, a, b, bias, residual, activation="gelu", beta=0.5)
-    got = torch.autograd.grad(out.sum(), (a, b, c, bias, residual))
+    grads = torch.autograd.grad(out.sum(), (a, b, c, bias, residual))
     expected = torch.autograd.grad(FULL.composed(**tensors).sum(), (a, b, c, bias, residual))
-    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(grads, expected)
 
 
 def test_checkpointing_and_saved_tensor_hooks():
@@ -306,8 +306,8 @@ def test_checkpointing_and_saved_tensor_hooks():
         return torch.autograd.grad(out.sum(), inputs)
 
     expected = gradient(FULL.composed(**tensors))
-    again = torch.utils.checkpoint.checkpoint(FULL.fused, use_reentrant=False, **tensors)
-    torch.testing.assert_close(gradient(again), expected)
+    result = torch.utils.checkpoint.checkpoint(FULL.fused, use_reentrant=False, **tensors)
+    torch.testing.assert_close(gradient(result), expected)
     with torch.autograd.graph.save_on_cpu():
         out = FULL.fused(**tensors)
     torch.testing.assert_close(gradient(out), expected)
@@ -326,9 +326,9 @@ def test_backward_inside_autocast_keeps_the_dtypes():
     tensors = FULL.tensors(torch.float32, requires_grad=True)
     out = FULL.fused(**tensors)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = torch.autograd.grad(out.sum(), list(tensors.values()))
+        grads = torch.autograd.grad(out.sum(), list(tensors.values()))
     expected = torch.autograd.grad(FULL.composed(**tensors).sum(), list(tensors.values()))
-    for g, e in zip(got, expected, strict=True):
+    for g, e in zip(grads, expected, strict=True):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-4)
 
 
@@ -352,5 +352,5 @@ def test_a_node_is_called_as_its_operator(name):
         out = NODES[name](x)
         out.sum().backward()
     assert out.grad_fn.name() == f"{name}Backward"
-    shown = {event.key for event in profile.key_averages()}
-    assert {name, f"{name}Backward"} <= shown
+    names = {event.key for event in profile.key_averages()}
+    assert {name, f"{name}Backward"} <= names

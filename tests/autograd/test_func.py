@@ -9,8 +9,8 @@ import tcgemm
 from support.torch_reference import ACTIVATIONS, CASES, Case
 
 
-def close(got, expected):
-    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+def close(results, expected):
+    torch.testing.assert_close(results, expected, rtol=1e-10, atol=1e-10)
 
 
 def positional(case, function):
@@ -35,8 +35,8 @@ def scalar(function):
 def test_grad_vjp_and_jvp(case):
     values = tuple(case.tensors().values())
     tangents = tuple(case.tensors(seed=1).values())
-    every = tuple(range(len(values)))
-    close(*both(case, lambda f: grad(scalar(f), every), *values))
+    indices = tuple(range(len(values)))
+    close(*both(case, lambda f: grad(scalar(f), indices), *values))
     close(*both(case, lambda f: lambda *v: vjp(f, *v)[1](torch.ones_like(f(*v))), *values))
     close(*both(case, lambda f: lambda *v: jvp(f, v, tangents), *values))
 
@@ -44,10 +44,10 @@ def test_grad_vjp_and_jvp(case):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_jacobians_and_hessians(case):
     values = tuple(case.tensors().values())
-    every = tuple(range(len(values)))
-    close(*both(case, lambda f: jacrev(f, every), *values))
-    close(*both(case, lambda f: jacfwd(f, every), *values))
-    close(*both(case, lambda f: hessian(scalar(f), every), *values))
+    indices = tuple(range(len(values)))
+    close(*both(case, lambda f: jacrev(f, indices), *values))
+    close(*both(case, lambda f: jacfwd(f, indices), *values))
+    close(*both(case, lambda f: hessian(scalar(f), indices), *values))
 
 
 @pytest.mark.parametrize("case", [CASES[3], CASES[9], CASES[16], CASES[19]], ids=str)
@@ -95,11 +95,11 @@ def test_vmap(case):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_vmap_of_grad_and_grad_of_vmap(case):
-    every = tuple(range(len(case.tensors())))
+    indices = tuple(range(len(case.tensors())))
     for dims in choices(case):
         values = stacked(case, dims)
-        close(*both(case, lambda f, d=dims: vmap(grad(scalar(f), every), d), *values))
-        close(*both(case, lambda f, d=dims: grad(scalar(vmap(f, d)), every), *values))
+        close(*both(case, lambda f, d=dims: vmap(grad(scalar(f), indices), d), *values))
+        close(*both(case, lambda f, d=dims: grad(scalar(vmap(f, d)), indices), *values))
 
 
 @pytest.mark.parametrize("case", [CASES[2], CASES[8], CASES[12], CASES[19]], ids=str)

@@ -30,22 +30,22 @@ def derivative(z, activation):
     return torch.autograd.grad(out, z, torch.ones_like(z))[0]
 
 
-def assert_sums(got, terms, dtype):
+def assert_sums(sums, terms, dtype):
     """Is `got` the sum of float64 terms over the rows, but for f32 sums and one rounding?"""
-    assert got.dtype is dtype and got.shape == terms.shape[-1:]
+    assert sums.dtype is dtype and sums.shape == terms.shape[-1:]
     terms = terms[None] if terms.dim() == 1 else terms.flatten(0, -2)
     bound = terms.abs().sum(0) * 4e-6 + terms.sum(0).abs() * torch.finfo(dtype).eps + 1e-30
-    excess = (got.double() - terms.sum(0)).abs() / bound
+    excess = (sums.double() - terms.sum(0)).abs() / bound
     assert not (excess > 1).any(), float(excess.max())
 
 
-def assert_close(got, expected, g, narrow):
+def assert_close(result, expected, g, narrow):
     """Rounded once; the derivative may be off by an absolute 2e-6, since its terms cancel."""
-    eps = torch.finfo(got.dtype).eps
+    eps = torch.finfo(result.dtype).eps
     slack = 1e-5 if narrow else 2e-6
     bound = expected.abs() * (eps + slack) + g.double().abs() * 2e-6
-    bound += torch.finfo(got.dtype).smallest_normal
-    excess = (got.double() - expected).abs() / bound
+    bound += torch.finfo(result.dtype).smallest_normal
+    excess = (result.double() - expected).abs() / bound
     assert not (excess > 1).any(), float(excess.max())
 
 
@@ -105,8 +105,8 @@ def test_derivatives(dtype, activation, device):
         assert gz.dtype is out
         assert_close(gz, expected, g, dtype is not torch.float32)
         assert (sums.double() - expected.sum(0)).abs().le(1e-3).all()
-        again, none = OPS._activation_backward(g, z, activation, out)
-        assert torch.equal(again, gz) and none.numel() == 0
+        result, none = OPS._activation_backward(g, z, activation, out)
+        assert torch.equal(result, gz) and none.numel() == 0
 
 
 @pytest.mark.parametrize("activation", NAMES)
@@ -116,14 +116,14 @@ def test_nan_and_inf_are_those_of_torch(activation, device):
     g = torch.tensor([1.0, inf, nan, -inf], device=device).repeat_interleave(8)
     for dtype in (torch.float32, torch.bfloat16):
         z, g = z.to(dtype), g.to(dtype)
-        got, _ = OPS._activation_backward(g, z, activation, dtype)
+        result, _ = OPS._activation_backward(g, z, activation, dtype)
         leaf = z.clone().requires_grad_()
         if activation in GELUS:
             out = torch.nn.functional.gelu(leaf, approximate=GELUS[activation])
         else:
             out = getattr(torch.nn.functional, activation)(leaf)
         (expected,) = torch.autograd.grad(out, leaf, g)
-        torch.testing.assert_close(got, expected, equal_nan=True, rtol=1e-2, atol=1e-6)
+        torch.testing.assert_close(result, expected, equal_nan=True, rtol=1e-2, atol=1e-6)
 
 
 def test_bits_are_the_same_in_every_call_and_view(device):
@@ -131,11 +131,11 @@ def test_bits_are_the_same_in_every_call_and_view(device):
     z = torch.randn(3000, 520).to(g)
     first = OPS._activation_backward(g, z, "silu", torch.bfloat16, torch.float32)
     for _ in range(3):
-        again = OPS._activation_backward(g, z, "silu", torch.bfloat16, torch.float32)
-        assert all(map(torch.equal, first, again))
+        results = OPS._activation_backward(g, z, "silu", torch.bfloat16, torch.float32)
+        assert all(map(torch.equal, first, results))
     shifted = torch.empty(3000 * 520 + 1).to(g)[1:].view(3000, 520).copy_(g)
-    again = OPS._activation_backward(shifted, z, "silu", torch.bfloat16, torch.float32)
-    assert all(map(torch.equal, first, again))
+    results = OPS._activation_backward(shifted, z, "silu", torch.bfloat16, torch.float32)
+    assert all(map(torch.equal, first, results))
 
 
 @pytest.mark.gpu
@@ -239,18 +239,18 @@ def test_16_bit_gradients(dtype, activation, residual, device):
     m, n, k = 192, 264, 136
     x, w = torch.randn(2, m, k).to(device, dtype), torch.randn(n, k).to(device, dtype) / k**0.5
     bias, rest = torch.randn(n).to(x), torch.randn(2, m, n).to(x)
-    leaves = [each.detach().requires_grad_() for each in (x, w, bias, *([rest] * residual))]
+    leaves = [tensor.detach().requires_grad_() for tensor in (x, w, bias, *([rest] * residual))]
     keywords = {"residual": leaves[3]} if residual else {}
     out = tcgemm.linear(*leaves[:3], activation=activation, **keywords)
     g = torch.randn(out.shape).to(out)
-    got = torch.autograd.grad(out, leaves, g)
+    grads = torch.autograd.grad(out, leaves, g)
     z = torch.nn.functional.linear(x.double(), w.double(), bias.double())
     gz = g.double() * (1 if activation is None else derivative(z, activation))
     flat = gz.reshape(-1, n)
     expected = [gz @ w.double(), flat.t() @ x.double().reshape(-1, k), flat.sum(0)]
-    for one, other, leaf in zip(got, [*expected, g.double()], leaves, strict=False):
-        assert one.dtype is leaf.dtype and one.shape == leaf.shape
-        assert float((one.double() - other).norm() / other.norm()) < 4e-3 * (
+    for grad, value, leaf in zip(grads, [*expected, g.double()], leaves, strict=False):
+        assert grad.dtype is leaf.dtype and grad.shape == leaf.shape
+        assert float((grad.double() - value).norm() / value.norm()) < 4e-3 * (
             8 if dtype is torch.bfloat16 else 1
         )
 
@@ -288,8 +288,8 @@ def test_checkpoint_keeps_no_argument_of_an_activation():
     ):
         out = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
     assert (4, 16) not in shapes
-    (got,) = torch.autograd.grad(out.sum(), x)
-    torch.testing.assert_close(got, torch.autograd.grad(layer(x).sum(), x)[0])
+    (gradient,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad(layer(x).sum(), x)[0])
 
 
 @pytest.mark.parametrize("activation", [None, "gelu", "relu"])
@@ -297,8 +297,8 @@ def test_batched_gradients(activation):
     x, w, bias = (torch.randn(s, requires_grad=True) for s in ((4, 3), (5, 3), (5,)))
     out = tcgemm.linear(x, w, bias, activation=activation)
     g = torch.randn(2, 4, 5)
-    got = torch.autograd.grad(out, (x, w, bias), g, is_grads_batched=True, retain_graph=True)
+    batches = torch.autograd.grad(out, (x, w, bias), g, is_grads_batched=True, retain_graph=True)
     for i in range(2):
         one = torch.autograd.grad(out, (x, w, bias), g[i], retain_graph=True)
-        for each, other in zip(got, one, strict=True):
-            torch.testing.assert_close(each[i], other)
+        for grads, grad in zip(batches, one, strict=True):
+            torch.testing.assert_close(grads[i], grad)

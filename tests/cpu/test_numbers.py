@@ -70,7 +70,7 @@ def f32_numbers(out):
         return awkward(codes(out)[:0x7F].float().nan_to_num(0, 0, 0))
     words = torch.randint(-(2**31), 2**31, (200_000,), dtype=S32)
     words[::2] &= ~0xFFF  # ties of f16, and numbers that are in it
-    words[1::4] &= ~0x7FFF  # those of bf16
+    words[1::4] &= ~0x7FFF  # the numbers of bf16
     scale = torch.rand(50_000) * 2.0 ** torch.randint(-26, -12, (50_000,))  # subnormals of f16
     return torch.cat([words.view(F32), scale])
 

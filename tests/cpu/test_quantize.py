@@ -24,9 +24,9 @@ def limit(dtype):
 
 def extents(granularity, shape):
     """Rows and columns of a group."""
-    everything = (math.prod(shape[:-1]), shape[-1])
+    whole = (math.prod(shape[:-1]), shape[-1])
     table = {"row": (1, shape[-1]), "1x128": (1, 128), "128x128": (128, 128)}
-    return table.get(granularity, everything)
+    return table.get(granularity, whole)
 
 
 def groups(x, granularity):
@@ -93,8 +93,8 @@ def test_nan_and_inf_do_not_count_and_zeros_have_a_scale_of_one(dtype, granulari
     x[11] = 0
     check(x, dtype, granularity)
     values, scale = quantize(torch.tensor([[nan, inf, -inf, 0.0]]), dtype, granularity)
-    most = limit(dtype).item()
-    assert scale.eq(1).all() and values.float()[0, 1:].tolist() == [most, -most, 0]
+    largest = limit(dtype).item()
+    assert scale.eq(1).all() and values.float()[0, 1:].tolist() == [largest, -largest, 0]
     assert values.float()[0, 0].isnan() if dtype in FP8 else values[0, 0] == 0
 
 

@@ -68,10 +68,10 @@ def test_neither_strides_nor_batches_of_scales_change_a_bit(types):
     expected = torch.stack([product(x, b, s, scale_b) for x, s in zip(a, scale_a, strict=True)])
     assert same_bits(product(a, b, scale_a, scale_b), expected)
     # One b, but what multiplies it or is subtracted from it changes with the batch.
-    own = {"scale_b": scales(batch, 1, n)}
+    terms = {"scale_b": scales(batch, 1, n)}
     if types[0] is S8:
-        own["zero_b"] = integers(S32, batch, 1, n)
-    for name, term in own.items():
+        terms["zero_b"] = integers(S32, batch, 1, n)
+    for name, term in terms.items():
         whole = scaled_mm(a, b, **{name: term}, **options)
         for i in range(batch):
             assert same_bits(whole[i], scaled_mm(a[i], b, **{name: term[i]}, **options))
@@ -195,5 +195,5 @@ def test_every_number_of_threads_gives_the_same_bits(types):
             )
     finally:
         torch.set_num_threads(before)
-    for others in results[1:]:
-        assert all(same_bits(x, y) for x, y in zip(others, results[0], strict=True))
+    for result in results[1:]:
+        assert all(same_bits(x, y) for x, y in zip(result, results[0], strict=True))

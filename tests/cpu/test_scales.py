@@ -95,8 +95,8 @@ def test_amax_is_nan_if_any_value_is_and_counts_all_products():
     assert scaled_mm_amax(a, b, scale_out=torch.tensor(0.0))[1] == scaled_mm(a, b).abs().max()
     largest = torch.full((1, 1), 1e9)
     assert scaled_mm_amax(a, b, residual=-largest, out_dtype=E4M3)[1] > 9e8
-    for spoilt, expected in ((-inf, inf), (-nan, nan)):
-        a[1, 7, 3] = spoilt
+    for value, expected in ((-inf, inf), (-nan, nan)):
+        a[1, 7, 3] = value
         assert same_bits(scaled_mm_amax(a[:, :, 3:4], b[3:4])[1], torch.tensor(expected))
     # Batches whose strides do not merge are products of their own.
     wide = torch.randn(3, 2, 5, 7).permute(1, 0, 2, 3)

@@ -19,11 +19,11 @@ def cuda(*shape, dtype=BF16, largest=4):
     return integers(*shape, dtype=dtype, device="cuda", largest=largest)
 
 
-def same(function, *args, taken=1, **options):
+def same(function, *args, count=1, **options):
     expected = by_torch(function, *args, **options)
     with tcgemm.use() as u:
         result = function(*args, **options)
-    assert (u.report().taken, u.report().left) == (taken, 0), u.report()
+    assert (u.report().taken, u.report().left) == (count, 0), u.report()
     reference.assert_exact(result, expected)
     assert result.stride() == expected.stride()
 

@@ -16,7 +16,7 @@ from tcgemm.integers.binary import OPERATIONS
 from support import packed
 from support.cases import S32
 
-every = pytest.mark.parametrize("operation", OPERATIONS)
+every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 
 
 # The format.
@@ -52,10 +52,10 @@ VIEWS = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_are_those_of_the_elements(name):
     x = packed.bits(2, 5, 21)
-    got = VIEWS[name](x)
-    assert isinstance(got, BinaryTensor)
-    assert torch.equal(got.to_bool(), VIEWS[name](x.to_bool()))
-    assert got.shape == got.to_bool().shape
+    view = VIEWS[name](x)
+    assert isinstance(view, BinaryTensor)
+    assert torch.equal(view.to_bool(), VIEWS[name](x.to_bool()))
+    assert view.shape == view.to_bool().shape
 
 
 def test_copies_have_the_elements_and_bytes_of_their_own():
@@ -76,22 +76,22 @@ def test_it_says_what_it_is():
 # Products.
 
 
-@every
+@every_operation
 def test_counts_are_exact(device, operation):
     for m, n, k in ((1, 1, 1), (5, 3, 7), (33, 70, 64), (64, 31, 1030), (9, 130, 2049)):
         for ones in (0.1, 0.5, 1.0):
             a, b = packed.bits(m, k, device=device, ones=ones), packed.bits(n, k, device=device).t()
-            got = tcgemm.binary_mm(a, b, operation)
-            assert got.dtype is S32
-            assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
+            result = tcgemm.binary_mm(a, b, operation)
+            assert result.dtype is S32
+            assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
 
 
-@every
+@every_operation
 def test_batches_broadcast(device, operation):
     a, b = packed.bits(2, 1, 6, 40, device=device), packed.bits(3, 7, 40, device=device).mT
-    got = tcgemm.binary_mm(a, b, operation)
-    assert got.shape == (2, 3, 6, 7)
-    assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
+    result = tcgemm.binary_mm(a, b, operation)
+    assert result.shape == (2, 3, 6, 7)
+    assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
     a, b = packed.bits(2, 6, 40, device=device), packed.bits(7, 40, device=device).t()
     assert torch.equal(
         tcgemm.binary_mm(a, b, operation).cpu(), packed.counted(a, b, operation).to(S32)
@@ -100,20 +100,23 @@ def test_batches_broadcast(device, operation):
 
 def test_signs_are_those_of_floats():
     x, w = torch.randn(9, 77), torch.randn(5, 77)
-    a, b = (BinaryTensor.from_bool(each > 0) for each in (x, w))
+    a, b = (BinaryTensor.from_bool(tensor > 0) for tensor in (x, w))
     assert torch.equal(tcgemm.binary_mm(a, b.t(), "pm1"), (x.sign() @ w.sign().t()).int())
 
 
-@every
+@every_operation
 def test_padded_rows_and_odd_addresses(device, operation):
-    for more, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
+    for pad, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
         a, b = packed.bits(19, 1100, device=device), packed.bits(35, 1100, device=device).t()
-        other_a, other_b = packed.padded(a, more, offset), packed.padded(b.t(), more, offset).t()
-        got = tcgemm.binary_mm(other_a, other_b, operation)
-        assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
+        other_a, other_b = (
+            packed.padded(a, pad, offset),
+            packed.padded(b.t(), pad, offset).t(),
+        )
+        result = tcgemm.binary_mm(other_a, other_b, operation)
+        assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
 
 
-@every
+@every_operation
 def test_out_takes_the_result(device, operation):
     a, b = packed.bits(6, 32, device=device), packed.bits(8, 32, device=device).t()
     for out in (torch.empty(6, 8, dtype=S32), torch.empty(8, 6, dtype=S32).t()):
@@ -122,7 +125,7 @@ def test_out_takes_the_result(device, operation):
         assert torch.equal(out.cpu(), packed.counted(a, b, operation).to(S32))
 
 
-@every
+@every_operation
 def test_no_element_and_no_row(device, operation):
     a, b = packed.bits(3, 0, device=device), packed.bits(4, 0, device=device).t()
     assert torch.equal(tcgemm.binary_mm(a, b, operation).cpu(), torch.zeros(3, 4, dtype=S32))
@@ -130,7 +133,7 @@ def test_no_element_and_no_row(device, operation):
     assert tcgemm.binary_mm(a, packed.bits(4, 6, device=device).t(), operation).shape == (0, 4)
 
 
-@every
+@every_operation
 def test_compiled_code_has_the_same_result(operation):
     a, b = packed.bits(6, 40), packed.bits(8, 40).t()
 
@@ -159,7 +162,7 @@ def test_vmap_maps_the_operator():
     assert torch.equal(torch.vmap(product)(a.packed), expected)
 
 
-@every
+@every_operation
 def test_opcheck(operation):
     a, b = packed.bits(5, 20), packed.bits(6, 20).t()
     options = {"k": 20, "operation": operation}
@@ -169,7 +172,7 @@ def test_opcheck(operation):
     torch.library.opcheck(torch.ops.tcgemm._binary_mm.out, (a.packed, b.packed), options)
 
 
-@every
+@every_operation
 def test_many_threads_give_the_same_counts(operation):
     a, b = packed.bits(700, 5000), packed.bits(60, 5000).t()
     expected = packed.counted(a, b, operation).to(S32)

@@ -71,10 +71,10 @@ VIEWS = {
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_are_those_of_the_elements(name):
     x = packed.int4(2, 5, 12)
-    got = VIEWS[name](x)
-    assert isinstance(got, Int4Tensor)
-    assert torch.equal(got.to_int8(), VIEWS[name](x.to_int8()))
-    assert got.shape == got.to_int8().shape
+    view = VIEWS[name](x)
+    assert isinstance(view, Int4Tensor)
+    assert torch.equal(view.to_int8(), VIEWS[name](x.to_int8()))
+    assert view.shape == view.to_int8().shape
 
 
 def test_copies_have_the_elements_and_bytes_of_their_own():
@@ -105,9 +105,9 @@ def test_it_says_what_it_is():
 def test_sums_are_exact(device, signs):
     for m, n, k in ((1, 1, 2), (5, 3, 14), (33, 70, 64), (64, 31, 258), (130, 9, 1030)):
         a, b = pair(m, n, k, signs, device)
-        got = tcgemm.mm(a, b)
-        assert got.dtype is S32
-        assert torch.equal(got.cpu(), packed.exact(a, b).to(S32))
+        result = tcgemm.mm(a, b)
+        assert result.dtype is S32
+        assert torch.equal(result.cpu(), packed.exact(a, b).to(S32))
 
 
 FUNCTIONS = {
@@ -157,16 +157,16 @@ SHAPES = {"bias": (1, -2), "zero_a": (-1, 1), "zero_b": (1, -2), "scale_a": (-1,
 SHAPES |= {"scale_b": (1, -2), "residual": (-1, -2), "scale_out": (1,)}
 
 
-def given(name, m, n, device):
-    made = {}
+def options_of(name, m, n, device):
+    options = {}
     for option, value in OPTIONS[name].items():
         if value not in (S32, F32) or option == "out_dtype":
-            made[option] = value
+            options[option] = value
             continue
         shape = [{-1: m, -2: n}.get(size, size) for size in SHAPES[option]]
         tensor = torch.randint(-9, 10, shape) if value is S32 else torch.rand(shape) / 64
-        made[option] = tensor.to(device, value)
-    return made
+        options[option] = tensor.to(device, value)
+    return options
 
 
 @every_sign
@@ -174,14 +174,14 @@ def given(name, m, n, device):
 def test_epilogues_are_those_of_int8(device, signs, name):
     for m, n, k in ((5, 6, 30), (40, 72, 128)):
         a, b = pair(m, n, k, signs, device)
-        options = given(name, m, n, device)
-        got = tcgemm.mm(a, b, **options)
+        options = options_of(name, m, n, device)
+        result = tcgemm.mm(a, b, **options)
         # Two int8 or two uint8 or a mix: the elements of b keep their order in memory.
         expected = tcgemm.mm(a.to_int8(), b.t().to_int8().t(), **options)
         for one, other in zip(
             *(
                 (x if amax else (x,))
-                for x, amax in ((got, "amax" in options), (expected, "amax" in options))
+                for x, amax in ((result, "amax" in options), (expected, "amax" in options))
             ),
             strict=True,
         ):
@@ -194,13 +194,16 @@ def test_epilogues_are_those_of_int8(device, signs, name):
 
 def test_padded_rows_and_odd_addresses(device):
     """Bytes beside the operands are not read as elements."""
-    for more, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
+    for pad, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
         a, b = pair(19, 35, 66, (True, False), device)
-        other_a, other_b = packed.padded(a, more, offset), packed.padded(b.t(), more, offset).t()
+        other_a, other_b = (
+            packed.padded(a, pad, offset),
+            packed.padded(b.t(), pad, offset).t(),
+        )
         assert torch.equal(tcgemm.mm(other_a, other_b).cpu(), packed.exact(a, b).to(S32))
         batch = packed.int4(3, 19, 66, device=device)
-        got = tcgemm.matmul(packed.padded(batch, more, offset), other_b)
-        assert torch.equal(got.cpu(), packed.exact(batch, b).to(S32))
+        result = tcgemm.matmul(packed.padded(batch, pad, offset), other_b)
+        assert torch.equal(result.cpu(), packed.exact(batch, b).to(S32))
 
 
 def test_out_takes_the_result(device):

@@ -12,7 +12,7 @@ from tcgemm.override import choices
 from support.uses import integers
 
 
-def taken(u, *shape, dtype=torch.float32, layout="NN"):
+def is_taken(u, *shape, dtype=torch.float32, layout="NN"):
     """Does the use take a product of this size?"""
     m, n, k = shape
     before = u.report().taken
@@ -27,25 +27,25 @@ def reason(u):
     return row.reason
 
 
-@pytest.mark.parametrize("given", [(torch.bfloat16,), ("bf16",), ["bfloat16"], "torch.bfloat16"])
-def test_dtypes(given):
-    with tcgemm.use(dtypes=given) as u:
-        assert taken(u, 4, 5, 6, dtype=torch.bfloat16)
-        assert not taken(u, 4, 5, 6)
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16,), ("bf16",), ["bfloat16"], "torch.bfloat16"])
+def test_dtypes(dtypes):
+    with tcgemm.use(dtypes=dtypes) as u:
+        assert is_taken(u, 4, 5, 6, dtype=torch.bfloat16)
+        assert not is_taken(u, 4, 5, 6)
     assert u.report().reasons == {"torch.float32 is not among dtypes": 1}
 
 
 def test_min_size():
     with tcgemm.use(min_size=8) as u:
-        assert taken(u, 8, 8, 8)
-        assert not taken(u, 8, 7, 64)
+        assert is_taken(u, 8, 8, 8)
+        assert not is_taken(u, 8, 7, 64)
     assert u.report().reasons == {"m, n or k is below min_size, 8": 1}
 
 
 def test_min_flops():
     with tcgemm.use(min_flops=2 * 8**3) as u:
-        assert taken(u, 8, 8, 8)
-        assert not taken(u, 8, 8, 7)
+        assert is_taken(u, 8, 8, 8)
+        assert not is_taken(u, 8, 8, 7)
         torch.bmm(integers(2, 8, 4), integers(2, 4, 8))
     assert u.report().taken == 2
 
@@ -65,11 +65,11 @@ def test_table(form, tmp_path):
     file.write_text(json.dumps(saved))
     forms = {"list": ROWS, "object": SimpleNamespace(rows=ROWS), "file": file, "mapping": saved}
     with tcgemm.use(table=forms[form]) as u:
-        assert taken(u, 64, 64, 64, layout="TN")
-        assert taken(u, 128, 64, 32, layout="TN")  # its nearest row is 64 x 64 x 64
-        assert not taken(u, 8, 16, 8, layout="TN")
-        assert taken(u, 8, 16, 8)
-        assert not taken(u, 8, 16, 8, dtype=torch.float64)
+        assert is_taken(u, 64, 64, 64, layout="TN")
+        assert is_taken(u, 128, 64, 32, layout="TN")  # its nearest row is 64 x 64 x 64
+        assert not is_taken(u, 8, 16, 8, layout="TN")
+        assert is_taken(u, 8, 16, 8)
+        assert not is_taken(u, 8, 16, 8, dtype=torch.float64)
     assert set(u.report().reasons) == {
         "torch is faster at the nearest size of the table, 8 x 8 x 8: tcgemm has 0.50 of its speed",
         "the table has no row of f64 in layout NN",
@@ -99,13 +99,13 @@ def test_the_table_knows_batches():
 def test_rows_about_something_else_do_not_decide(other):
     rows = [row(0.5, 64, 64, 64), {**row(2.0, 8, 8, 8), **other}]
     with tcgemm.use(table=rows) as u:
-        assert not taken(u, 8, 8, 8, layout="TN")
+        assert not is_taken(u, 8, 8, 8, layout="TN")
 
 
 @pytest.mark.parametrize("wrong", [{"max_error_ratio": 1.5}, {"exact": False}])
 def test_a_size_at_which_tcgemm_was_wrong_is_torchs(wrong):
     with tcgemm.use(table=[{**row(2.0, 8, 8, 8), **wrong}]) as u:
-        assert not taken(u, 8, 8, 8, layout="TN")
+        assert not is_taken(u, 8, 8, 8, layout="TN")
     assert reason(u) == "at the nearest size of the table, 8 x 8 x 8, tcgemm was wrong"
 
 
@@ -129,8 +129,8 @@ def test_a_comparison_is_a_table(tmp_path):
     result.save(tmp_path / "table.json")
     for table in (result, tmp_path / "table.json"):
         with tcgemm.use(table=table) as u:
-            wanted = result.rows[0]["ratios"]["torch"] >= 1
-            assert taken(u, 8, 8, 8, layout="TN") is wanted
+            expected = result.rows[0]["ratios"]["torch"] >= 1
+            assert is_taken(u, 8, 8, 8, layout="TN") is expected
 
 
 @pytest.mark.parametrize(

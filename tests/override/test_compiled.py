@@ -44,11 +44,10 @@ def test_activations_are_folded(dtype):
     bias, residual = torch.randn(48).to(dtype), torch.randn(32, 48).to(dtype)
 
     def function(x, w, bias, residual):
-        xs = [
-            x * (2**step) for step in range(len(baseline.ACTIVATIONS))
-        ]  # equal products would be one
-        given = zip(baseline.ACTIVATIONS.values(), xs, strict=True)
-        results = [activate(F.linear(each, w, bias)) + residual for activate, each in given]
+        results = [
+            activate(F.linear(x * 2**step, w, bias)) + residual  # equal products would be one
+            for step, activate in enumerate(baseline.ACTIVATIONS.values())
+        ]
         return torch.stack(results)
 
     expected = by_torch(function, x, w, bias, residual)
@@ -68,10 +67,10 @@ def test_the_patterns_are_those_of_torch(dtype, name):
     """Every activation is recognised by its own pattern alone, in each dtype."""
     graph = fold._decomposed(baseline.ACTIVATIONS[name], dtype)
     start = next(node for node in graph.nodes if node.op == "placeholder")
-    found = [
+    names = [
         other for other, pattern in fold.patterns_of(dtype).items() if fold.match(pattern, start)
     ]
-    assert found == [name]
+    assert names == [name]
 
 
 CASES = {
@@ -119,12 +118,12 @@ def test_what_is_folded_and_what_not():
     expected = by_torch(function, b, row, operands)
     with tcgemm.use() as u, torch.no_grad():
         results = torch.compile(function, fullgraph=True)(b, row, operands)
-    for result, right in zip(results, expected, strict=True):
-        reference.assert_exact(result, right)
-        assert result.stride() == right.stride()
+    for result, value in zip(results, expected, strict=True):
+        reference.assert_exact(result, value)
+        assert result.stride() == value.stride()
     report = u.report()
-    found = {row.sizes[0] * row.sizes[1]: row.function for row in report.rows}
-    assert found == {rows: label for rows, (_case, label) in sizes.items()} and report.left == 0
+    labels = {row.sizes[0] * row.sizes[1]: row.function for row in report.rows}
+    assert labels == {rows: label for rows, (_case, label) in sizes.items()} and report.left == 0
 
 
 def test_training():
@@ -277,8 +276,8 @@ with tcgemm.use() as u:
 assert torch._inductor.config.post_grad_custom_pre_pass is None
 assert set(waiting()) <= set(before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_the_operator():

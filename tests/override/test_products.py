@@ -20,13 +20,13 @@ SHAPES = ((4, 6, 5), (1, 9, 16), (17, 3, 33), (32, 16, 64))
 DTYPES = (BF16, F16, F32, F64)
 
 
-def same(function, *args, taken=1, **options):
+def same(function, *args, count=1, **options):
     """The function gives torch's result, and tcgemm took this many products."""
     expected = by_torch(function, *args, **options)
     with tcgemm.use() as u:
         result = function(*args, **options)
     report = u.report()
-    assert report.taken == taken, report
+    assert report.taken == count, report
     reference.assert_exact(result, expected)
     assert result.stride() == expected.stride()
     return report
@@ -88,7 +88,7 @@ def test_beta_zero_ignores_nan(dtype):
 
 def test_alpha_zero_is_torchs():
     a = torch.full((4, 5), float("nan"))
-    report = same(torch.addmm, integers(6), a, integers(5, 6), alpha=0, taken=0)
+    report = same(torch.addmm, integers(6), a, integers(5, 6), alpha=0, count=0)
     assert report.reasons == {"alpha is 0, so torch does not read the operands": 1}
 
 
@@ -190,22 +190,22 @@ def test_scaled_mm_that_is_left_to_torch():
 )
 def test_dtypes_without_a_product(dtype):
     a, b = integers(4, 5).abs().to(dtype), integers(5, 6).abs().to(dtype)
-    report = same(torch.mm, a, b, taken=0)
+    report = same(torch.mm, a, b, count=0)
     assert report.reasons == {f"tcgemm has no product of {dtype} in this function": 1}
-    same(torch.addmm, torch.ones(6, dtype=dtype), a, b, beta=2, alpha=3, taken=0)
+    same(torch.addmm, torch.ones(6, dtype=dtype), a, b, beta=2, alpha=3, count=0)
     if dtype.is_complex:
-        same(torch.mm, a, b.t().conj().t(), taken=0)
+        same(torch.mm, a, b.t().conj().t(), count=0)
 
 
 @pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
 def test_empty(sizes):
     m, n, k = sizes
     a, b = torch.ones(m, k), torch.ones(k, n)
-    same(torch.mm, a, b, taken=0)
-    same(torch.bmm, a.expand(2, m, k), b.expand(2, k, n), taken=0)
-    same(torch.addmm, torch.ones(n), a, b, taken=0)
+    same(torch.mm, a, b, count=0)
+    same(torch.bmm, a.expand(2, m, k), b.expand(2, k, n), count=0)
+    same(torch.addmm, torch.ones(n), a, b, count=0)
     assert by_torch(torch.bmm, torch.ones(0, 2, 3), torch.ones(0, 3, 4)).shape == (0, 2, 4)
-    same(torch.bmm, torch.ones(0, 2, 3), torch.ones(0, 3, 4), taken=0)
+    same(torch.bmm, torch.ones(0, 2, 3), torch.ones(0, 3, 4), count=0)
 
 
 WRONG = (
@@ -276,8 +276,8 @@ def test_functions_that_torch_makes_of_products():
     same(torch.matmul, x, x.mT)
     same(torch.einsum, "bik,jk->bij", x, w)
     same(torch.einsum, "bik,bjk->bij", x, x)
-    same(torch.linalg.multi_dot, [x[0], w.t(), w], taken=2)
-    same(torch.addbmm, integers(3, 3), x, x.mT, taken=0)
+    same(torch.linalg.multi_dot, [x[0], w.t(), w], count=2)
+    same(torch.addbmm, integers(3, 3), x, x.mT, count=0)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -299,9 +299,9 @@ def test_random_calls(seed):
         try:
             expected = by_torch(function, *args, **options)
         except RuntimeError as error:
-            with tcgemm.use(), pytest.raises(RuntimeError) as own:
+            with tcgemm.use(), pytest.raises(RuntimeError) as excinfo:
                 function(*args, **options)
-            assert str(own.value) == str(error)
+            assert str(excinfo.value) == str(error)
             continue
         with tcgemm.use() as u:
             result = function(*args, **options)
@@ -309,8 +309,8 @@ def test_random_calls(seed):
             function(*args, **options, out=out)
         reference.assert_exact(result, expected)
         reference.assert_exact(out, expected)
-        wanted = dtype in DTYPES and 0 not in (m, n, k) and options.get("alpha") != 0
-        assert u.report().taken == (2 if wanted else 0), u.report()
+        supported = dtype in DTYPES and 0 not in (m, n, k) and options.get("alpha") != 0
+        assert u.report().taken == (2 if supported else 0), u.report()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

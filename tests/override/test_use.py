@@ -22,7 +22,7 @@ def product():
     return torch.mm(A, W.t())
 
 
-def counted(use):
+def counts(use):
     report = use.report()
     return report.taken, report.left
 
@@ -39,9 +39,9 @@ def test_a_block_takes_products_and_ends():
     with tcgemm.use() as u:
         assert u.active and registered()[0].count("tcgemm/override")
         within = product()
-    assert not u.active and counted(u) == (1, 0)
+    assert not u.active and counts(u) == (1, 0)
     assert torch.equal(within, tcgemm.mm(A, W.t()))
-    assert torch.equal(product(), before) and counted(u) == (1, 0)
+    assert torch.equal(product(), before) and counts(u) == (1, 0)
 
 
 def test_a_call_begins_and_end_ends():
@@ -50,30 +50,30 @@ def test_a_call_begins_and_end_ends():
     u.end()
     u.end()
     product()
-    assert counted(u) == (1, 0) and not u.active
+    assert counts(u) == (1, 0) and not u.active
 
 
 def test_a_use_made_before_its_block():
     u = tcgemm.use()
     with u:
         product()
-    assert not u.active and counted(u) == (1, 0)
+    assert not u.active and counts(u) == (1, 0)
     with u:  # again; the counts go on
         product()
         with u:
             product()
         assert u.active
         product()
-    assert not u.active and counted(u) == (4, 0)
+    assert not u.active and counts(u) == (4, 0)
     u.reset()
-    assert counted(u) == (0, 0)
+    assert counts(u) == (0, 0)
 
 
 def test_end_inside_the_block():
     with tcgemm.use() as u:
         u.end()
         product()
-    assert not u.active and counted(u) == (0, 0)
+    assert not u.active and counts(u) == (0, 0)
 
 
 def test_the_last_of_nested_uses_decides_and_counts():
@@ -82,19 +82,19 @@ def test_the_last_of_nested_uses_decides_and_counts():
         with tcgemm.use(dtypes=()) as inner:
             product()
         product()
-    assert counted(outer) == (2, 0) and counted(inner) == (0, 1)
+    assert counts(outer) == (2, 0) and counts(inner) == (0, 1)
 
 
 def test_uses_that_overlap():
     first, second = tcgemm.use(), tcgemm.use(dtypes=("f64",))
     first.end()
     product()
-    assert counted(first) == (0, 0) and counted(second) == (0, 1)
+    assert counts(first) == (0, 0) and counts(second) == (0, 1)
     third = tcgemm.use()
     second.end()
     product()
     third.end()
-    assert counted(third) == (1, 0)
+    assert counts(third) == (1, 0)
 
 
 def test_an_exception_ends_the_block():
@@ -115,17 +115,17 @@ def test_a_generator_that_is_dropped_ends_its_block():
     assert u.active
     del steps
     gc.collect()
-    assert not u.active and counted(u) == (1, 0)
+    assert not u.active and counts(u) == (1, 0)
 
 
 def test_a_use_that_nobody_holds_goes_on():
     tcgemm.use()
     gc.collect()
     assert "tcgemm/override" in registered()[0]
-    held = next(use for use in gc.get_objects() if type(use).__name__ == "Use" and use.active)
+    use = next(item for item in gc.get_objects() if type(item).__name__ == "Use" and item.active)
     product()
-    held.end()
-    assert counted(held) == (1, 0)
+    use.end()
+    assert counts(use) == (1, 0)
 
 
 def test_bad_arguments_begin_nothing():
@@ -148,7 +148,7 @@ def test_all_threads_take_part_and_no_call_is_lost():
         ends.wait()
         for thread in threads:
             thread.join()
-    assert counted(u) == (1500, 0)
+    assert counts(u) == (1500, 0)
 
 
 def test_beginning_and_ending_while_other_threads_multiply():
@@ -175,7 +175,7 @@ def test_the_backward_runs_in_it():
     x = A.clone().requires_grad_()
     with tcgemm.use() as u:
         torch.nn.functional.linear(x, W).sum().backward()
-    assert counted(u) == (2, 0)
+    assert counts(u) == (2, 0)
     with tcgemm.use(dtypes=()):
         expected = torch.autograd.grad(torch.nn.functional.linear(x, W).sum(), x)[0]
     assert torch.allclose(x.grad, expected, atol=1e-5)
@@ -191,11 +191,11 @@ def test_a_forked_child_has_its_own_counts():
                 product()
                 with tcgemm.use() as other:
                     product()
-                status = 0 if (counted(u), counted(other)) == ((2, 0), (1, 0)) else 2
+                status = 0 if (counts(u), counts(other)) == ((2, 0), (1, 0)) else 2
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert counted(u) == (1, 0)
+    assert counts(u) == (1, 0)
 
 
 def test_other_operators_and_modes_see_nothing_of_it():
@@ -208,7 +208,7 @@ def test_other_operators_and_modes_see_nothing_of_it():
     with tcgemm.use() as u, Names():
         torch.nn.functional.linear(A, W, torch.zeros(5))
     assert names == ["aten.zeros.default", "aten.t.default", "aten.addmm.default"]
-    assert counted(u) == (1, 0)
+    assert counts(u) == (1, 0)
 
 
 @pytest.mark.parametrize("end", ["", "u.end()", "import sys; sys.exit(0)"])
@@ -224,8 +224,8 @@ late = Late()
 assert u.report().taken == 1
 {end}
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 def test_a_use_inside_a_compiled_function_is_refused():
@@ -234,9 +234,9 @@ def test_a_use_inside_a_compiled_function_is_refused():
             return x @ x
 
     compiled = torch.compile(function, backend="eager", fullgraph=True)
-    with pytest.raises(Exception, match="tcgemm") as caught:
+    with pytest.raises(Exception, match="tcgemm") as excinfo:
         compiled(torch.ones(2, 2))
-    assert "outside" in str(caught.value)
+    assert "outside" in str(excinfo.value)
 
 
 def test_tcgemms_own_functions_are_as_without_it():
@@ -251,7 +251,7 @@ def test_tcgemms_own_functions_are_as_without_it():
     before = [call() for call in calls]
     with tcgemm.use() as u:
         within = [call() for call in calls]
-    assert all(map(torch.equal, before, within)) and counted(u) == (0, 0)
+    assert all(map(torch.equal, before, within)) and counts(u) == (0, 0)
 
 
 def test_repr_says_if_it_is_active():

@@ -111,8 +111,8 @@ def assert_same_digest(isa, path, results):
     assert run.stdout.strip() == digest(results)
 
 
-def seconds_of(ours, theirs):
-    """The best times of two functions that alternate, until ours is at most three times theirs."""
+def seconds_of(product, baseline):
+    """The best times of two functions that alternate, until product takes at most 3 x baseline."""
 
     def seconds(function):
         start = time.perf_counter()
@@ -121,7 +121,7 @@ def seconds_of(ours, theirs):
 
     best = [math.inf, math.inf]
     for attempt in range(30):
-        best = [min(best[i], seconds(f)) for i, f in enumerate((ours, theirs))]
+        best = [min(best[i], seconds(f)) for i, f in enumerate((product, baseline))]
         if attempt >= 5 and best[0] <= 3 * best[1]:
             break
     return best
