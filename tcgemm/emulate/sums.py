@@ -69,9 +69,9 @@ def of_floats(
     if row["accumulator"] == "f64":
         return in_float64(kernel.gpu, a, b, row["tile"][2], kernel.slices)
     if row["sparse"] and not isinstance(a, SparseTensor24):  # the kernel's a is the sparse operand
-        turned = kernel._replace(swap_ab=not kernel.swap_ab)
+        swapped = kernel._replace(swap_ab=not kernel.swap_ab)
         scales = (None if scale is None else scale.mT for scale in (scale_b, scale_a))
-        return of_floats(turned, b.t(), a.mT, *scales).mT
+        return of_floats(swapped, b.t(), a.mT, *scales).mT
     found = kernel.instruction()
     promotion = None
     if row["promoted"]:

@@ -107,7 +107,7 @@ class CompressedBuffers(HasActivation, torch.nn.Module):
             )
         options: dict[str, Any] = {"dense_gradient": straight, "trusted": True}
         if transpose[0] is not None:
-            options["turned"] = tuple(transpose[:2])
+            options["transpose"] = tuple(transpose[:2])
         return SparseTensor24.from_parts(
             values, metadata, self.in_features, self._pattern, **options
         )

@@ -79,7 +79,7 @@ class SparseState(CompressedBuffers):
             if dense.shape != weight.shape or reaches_past_storage(dense):
                 return  # FSDP1 takes the state of another process, and has the weight there
             # FSDP1 may have moved the weight to the CPU, but not the positions.
-            values = weight.mask(dense.to(metadata.device), turned=False).values
+            values = weight.mask(dense.to(metadata.device), transpose=False).values
         numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
         parts = (values, metadata, torch.tensor(numbers))
         for name, tensor in zip(_PARTS, parts, strict=True):
@@ -164,7 +164,7 @@ class SparseState(CompressedBuffers):
         if not weight.is_meta:
             current = self._whole_or_part(weight)
             loaded = compressed.to(current.device, current.dtype)
-            same = torch.equal(loaded.mask(current, turned=False).values, loaded.values)
+            same = torch.equal(loaded.mask(current, transpose=False).values, loaded.values)
             if same and not torch.equal(loaded.to_dense(), current):
                 return {}
         if self._parts is not None:
@@ -230,7 +230,7 @@ def _masked_shards(mask: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
         for placement in weight.placements
     )
     if not whole_rows:
-        return mask.mask(full_tensor(weight), turned=False).stored()[:2]
+        return mask.mask(full_tensor(weight), transpose=False).stored()[:2]
     metadata: Any = distributed_as(mask.metadata, weight)
     positions = metadata.to_local()
     shard = weight.to_local().to(positions.device)  # CPUOffloadPolicy keeps it on the CPU

@@ -107,7 +107,7 @@ def _to_copy(w, *, dtype=None, device=None, non_blocking=False, **options):
 
 def _assembled(w, parts, transpose, pattern):
     values, metadata = parts
-    options = {"turned": transpose, "dense_gradient": w.dense_gradient, "trusted": True}
+    options = {"transpose": transpose, "dense_gradient": w.dense_gradient, "trusted": True}
     result = SparseTensor24.from_parts(values, metadata, w.stored_shape[1], pattern, **options)
     return _t(result) if w.transposed else result
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _OPS = torch.ops.tcgemm
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define("to_dense24(Tensor w) -> Tensor")
-_library.define("mask24(Tensor dense, Tensor w, bool turned=True) -> Tensor")
+_library.define("mask24(Tensor dense, Tensor w, bool transpose=True) -> Tensor")
 
 
 @implements(_OPS.to_dense24.default)
@@ -38,7 +38,7 @@ def _to_dense(w):
 
 
 @implements(_OPS.mask24.default)
-def _mask(dense, w, turned=True):
+def _mask(dense, w, transpose=True):
     if dense.shape != w.shape:
         raise RuntimeError(
             f"tcgemm.SparseTensor24: a tensor of shape {tuple(dense.shape)} cannot be masked by "
@@ -48,7 +48,7 @@ def _mask(dense, w, turned=True):
         dense = decompress(dense)
     if dense.dtype is not w.dtype:
         w = converted(w, dense.dtype)
-    inner = w.tensors(transpose=turned)
+    inner = w.tensors(transpose=transpose)
     inner["values"] = gather_values(dense, w, False)
     if "transposed_values" in inner:
         inner["transposed_values"] = gather_values(dense, w, True)

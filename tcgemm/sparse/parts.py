@@ -17,14 +17,16 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP
 
 
 def check_kinds(
-    values: object, metadata: object, k: object, pattern: object, turned: object
+    values: object, metadata: object, k: object, pattern: object, transpose: object
 ) -> None:
     """Raises RuntimeError unless the arguments have the types that the other checks rely on."""
     tensors = {"values": values, "metadata": metadata}
-    if turned is not None:
-        if not isinstance(turned, tuple | list) or len(turned) != 2:
-            raise _wrong("turned must be a pair of values and metadata", type(turned).__name__)
-        tensors |= {"values of turned": turned[0], "metadata of turned": turned[1]}
+    if transpose is not None:
+        if not isinstance(transpose, tuple | list) or len(transpose) != 2:
+            raise _wrong(
+                "transpose must be a pair of values and metadata", type(transpose).__name__
+            )
+        tensors |= {"values of transpose": transpose[0], "metadata of transpose": transpose[1]}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
             raise _wrong(f"{name} must be a torch.Tensor", type(tensor).__name__)
@@ -90,9 +92,9 @@ def check_new_values(own: Tensor, values: object) -> None:
     )
 
 
-def check_transpose(values: Tensor, k: int, turned: tuple[Tensor, Tensor]) -> None:
+def check_transpose(values: Tensor, k: int, transpose: tuple[Tensor, Tensor]) -> None:
     """Raises RuntimeError unless the transpose's values are of the same dtype, device and shape."""
-    other = turned[0]
+    other = transpose[0]
     if (other.shape[0], other.dtype, other.device) != (k, values.dtype, values.device):
         raise RuntimeError(
             f"tcgemm.SparseTensor24: the transpose of a matrix of k = {k} with values of "

@@ -165,7 +165,7 @@ def compress24(
         transpose = _compressed("w.t()", source.t(), pattern, False, prune)
     compressed = SparseTensor24.from_parts(
         *(values, metadata, w.shape[1], pattern),
-        turned=transpose,
+        transpose=transpose,
         dense_gradient=dense_gradient,
         trusted=True,
     )

@@ -239,7 +239,7 @@ class SparseTensor24(torch.Tensor):
         k: int,
         pattern: SparsePattern | None = None,
         *,
-        turned: tuple[Tensor, Tensor] | None = None,
+        transpose: tuple[Tensor, Tensor] | None = None,
         trusted: bool = False,
         dense_gradient: bool = False,
         requires_grad: bool = False,
@@ -256,7 +256,7 @@ class SparseTensor24(torch.Tensor):
             values, metadata (Tensor): see the attributes of the class.
             k (int): the number of columns of the matrix.
             pattern (str): "2:4" or "1:2"; default: the pattern of the values' dtype.
-            `turned`: the values and metadata of the compressed transpose, or None.
+            transpose (tuple): values and metadata of the compressed transpose, or None.
             trusted (bool): True skips the check of the metadata, which waits for a GPU.
             dense_gradient, requires_grad (bool): attributes of the new tensor.
 
@@ -264,21 +264,22 @@ class SparseTensor24(torch.Tensor):
         invalid: tensor cores have undefined results if the positions in a group do not rise.
         """
         if not trusted:
-            check_kinds(values, metadata, k, pattern, turned)
+            check_kinds(values, metadata, k, pattern, transpose)
         pattern = default_pattern(values.dtype) if pattern is None else pattern
-        for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], turned)):
+        for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], transpose)):
             if parts is not None:
                 check_parts(*parts, k_of_side, pattern)
                 if not trusted:
                     check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
-        if turned is not None:
-            check_transpose(values, k, turned)
+        if transpose is not None:
+            check_transpose(values, k, transpose)
         if not trusted:
             values, metadata = _in_memory(values), _in_memory(metadata)
-            turned = None if turned is None else (_in_memory(turned[0]), _in_memory(turned[1]))
         inner = _side(values, metadata, k, pattern, _STORED)
-        if turned is not None:
-            inner |= _side(*turned, values.shape[0], pattern, _TRANSPOSED)
+        if transpose is not None:
+            if not trusted:
+                transpose = (_in_memory(transpose[0]), _in_memory(transpose[1]))
+            inner |= _side(*transpose, values.shape[0], pattern, _TRANSPOSED)
         options = {"dense_gradient": dense_gradient, "requires_grad": requires_grad}
         return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
 
@@ -287,15 +288,15 @@ class SparseTensor24(torch.Tensor):
         """Is the compressed transpose stored as well?"""
         return self.transposed_values is not None
 
-    def mask(self, dense: Tensor, turned: bool = True) -> SparseTensor24:
+    def mask(self, dense: Tensor, transpose: bool = True) -> SparseTensor24:
         """The elements of a dense tensor at the kept positions, as a SparseTensor24.
 
         The gradient for `dense` has zeros at the other positions, unless dense_gradient is true for
-        this tensor. `turned=False` leaves out the compressed transpose.
+        this tensor. `transpose=False` leaves out the compressed transpose.
         """
         if not hasattr(dense, "__torch_function__"):  # objects that trace a call have it too
             raise wrong_type("SparseTensor24.mask", "dense", dense)
-        return _OPS.mask24.default(dense, self, turned)
+        return _OPS.mask24.default(dense, self, transpose)
 
     @overload
     def stored(self, transpose: Literal[False] = False) -> tuple[Tensor, Tensor, Tensor | None]: ...
@@ -467,7 +468,7 @@ def restored(
             f"{', '.join(map(shown, flags))} are not all True or False; load another copy of the "
             "file."
         )
-    options: dict[str, Any] = {"turned": transpose, "dense_gradient": dense_gradient}
+    options: dict[str, Any] = {"transpose": transpose, "dense_gradient": dense_gradient}
     tensor: Tensor = SparseTensor24.from_parts(values, metadata, k, pattern, **options)
     tensor = tensor.t() if transposed else tensor
     if leaf and not tensor.is_floating_point():

@@ -224,9 +224,9 @@ def test_sparse_operands(pattern):
         exact = (a if a is x else a.to_dense()).double() @ (b.to_dense() if a is x else b).double()
         found = emulate.mm(a, b, **precision)
         torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=3e-2)
-    turned = emulate.mm(x.new_ones(3, 40), s, **precision)  # the groups lie along the columns
+    product = emulate.mm(x.new_ones(3, 40), s, **precision)  # the groups lie along the columns
     expected = emulate.mm(x.new_ones(3, 40), s.to_dense(), **precision)
-    assert torch.equal(turned, expected)
+    assert torch.equal(product, expected)
 
 
 def test_results_need_no_gradients():

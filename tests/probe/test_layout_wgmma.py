@@ -58,8 +58,8 @@ def in_shared(values, bits, count, width):
     return values[:, (address ^ (address >> 7 & 7) << 4) // size]
 
 
-def warpgroups(known, from_registers, selector=0, turned=0):
-    """Runs tiles as PTX lays them out; `turned` rotates the metadata's lanes."""
+def warpgroups(known, from_registers, selector=0, rotation=0):
+    """Runs tiles as PTX lays them out; `rotation` rotates the metadata's lanes."""
     bits, k = ptx.BITS[known.input], known.shape[2]
 
     def run(a, b, words):
@@ -74,7 +74,7 @@ def warpgroups(known, from_registers, selector=0, turned=0):
         left = stored
         if known.is_sparse:
             row, group, used = (
-                each.roll(turned, 0) for each in layout_wgmma.metadata_places(known, selector)
+                each.roll(rotation, 0) for each in layout_wgmma.metadata_places(known, selector)
             )
             nibbles = words.expand(tiles, 128).long()[..., None] >> torch.arange(0, 32, 4) & 15
             codes = torch.zeros(tiles, 64, layout.groups(known), dtype=torch.int64)
@@ -133,7 +133,7 @@ def test_other_layouts_are_found(monkeypatch):
 
 def test_metadata_in_other_lanes_are_found():
     known = named("wgmma.sp.m64nNk32.f32.f16.f16")
-    facts = layout_wgmma.check(known, warpgroups(known, True, turned=1), True)
+    facts = layout_wgmma.check(known, warpgroups(known, True, rotation=1), True)
     assert facts["metadata_lanes"] == [1, 2]
     assert facts["metadata_wrong"] > 0 and facts["wrong"] > 0
     other = layout_wgmma.check(known, warpgroups(known, True, selector=1), True)

@@ -11,7 +11,7 @@ from tcgemm.probe import layout_wmma, layouts, rows, sass
 EVERY = layout_wmma.instructions("Hopper", None)
 
 
-def turned(known, operand):
+def rotated_layout(known, operand):
     """numbers of elements in (registers, lanes, elements), in order, from another lane on."""
     name = layout_wmma.element(known, operand)
     count = dict(zip("abc", ptx.counts(known), strict=True))[operand]
@@ -43,7 +43,7 @@ def warps(known, loaded, stored=None, product=0):
 
 @pytest.mark.parametrize("known", EVERY, ids=lambda row: row.name)
 def test_any_layout_is_found(known):
-    places = {each: turned(known, each) for each in "abc"}
+    places = {each: rotated_layout(known, each) for each in "abc"}
     facts = layout_wmma.check(known, warps(known, places))
     often = {each: places[each].numel() // torch.unique(places[each]).numel() for each in "abc"}
     assert facts["wrong"] == 0 and facts["copies"] == often and facts["as_mma"] == []
@@ -71,7 +71,7 @@ C = [
 
 def test_layouts_of_mma_are_named():
     known = named("wmma.m16n16k16.f32.f16.f16")
-    places = {each: turned(known, each) for each in "abc"}
+    places = {each: rotated_layout(known, each) for each in "abc"}
     places["a"] = torch.tensor(A * 2).view(8, 32, 2)
     places["c"] = torch.tensor(C).view(8, 32, 1)
     facts = layout_wmma.check(known, warps(known, places))
@@ -82,7 +82,7 @@ def test_layouts_of_mma_are_named():
 @pytest.mark.parametrize("name", ["wmma.m16n16k16.f32.f16.f16", "wmma.m8n8k128.s32.b1.b1.and.popc"])
 def test_faults_are_counted(name):
     known = named(name)
-    places = {each: turned(known, each) for each in "abc"}
+    places = {each: rotated_layout(known, each) for each in "abc"}
     moved = places | {"c": places["c"].roll(1, 1)}
     results = places["c"].numel()
     assert layout_wmma.check(known, warps(known, places, moved))["wrong"] == results

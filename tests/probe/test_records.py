@@ -82,8 +82,8 @@ def test_records(measured):
     assert wgmma[0]["rate"] == pytest.approx(4096)
     (wide,) = find(measured, row="ld.shared.u64", warps=8, ilp=3)
     assert wide["sass"] == {"LDS.64": 1}
-    (turned,) = find(measured, row="ldmatrix.x4.trans", warps=1, ilp=1, factor=1)
-    assert turned["sass"] == {"LDSM.16.MT88.4": 1}
+    (transpose,) = find(measured, row="ldmatrix.x4.trans", warps=1, ilp=1, factor=1)
+    assert transpose["sass"] == {"LDSM.16.MT88.4": 1}
     (cached,) = find(measured, row="LDG L2 64")
     assert cached["sass"] == {"LDG.E.64.STRONG.GPU": 96} and 96 <= cached["between"] <= 100
     for n in (64, 128, 256):

@@ -96,10 +96,16 @@ def test_parts_that_are_no_parts():
         (lambda: make(values, metadata, 16.0), ["k must be", "but came 16.0"]),
         (lambda: make(values[:, :0], metadata[:, :0], -1), ["k must be", "but came -1"]),
         (lambda: make(values, metadata, 16, ["2:4"]), ["pattern must be", "but came ['2:4']"]),
-        (lambda: make(values, metadata, 16, turned=values), ["turned must be a pair", "Tensor"]),
-        (lambda: make(values, metadata, 16, turned=(values, 3)), ["metadata of turned", "int"]),
         (
-            lambda: make(values, metadata, 16, turned=(values[:, :4], metadata[:, :1])),
+            lambda: make(values, metadata, 16, transpose=values),
+            ["transpose must be a pair", "Tensor"],
+        ),
+        (
+            lambda: make(values, metadata, 16, transpose=(values, 3)),
+            ["metadata of transpose", "int"],
+        ),
+        (
+            lambda: make(values, metadata, 16, transpose=(values[:, :4], metadata[:, :1])),
             ["the transpose of a matrix of k = 16", "has 16 rows", "of shape (8, 4)"],
         ),
         (lambda: make(freed, metadata, 16), ["values must be inside their storage", "was freed"]),

@@ -157,8 +157,8 @@ def constructor_call(rng):
     arguments = damaged_arguments(rng)
     if rng.random() < 0.5:
         return lambda: function(*arguments)
-    _version, values, metadata, k, pattern, turned, *_options = arguments
-    return lambda: SparseTensor24.from_parts(values, metadata, k, pattern, turned=turned)
+    _version, values, metadata, k, pattern, transpose, *_options = arguments
+    return lambda: SparseTensor24.from_parts(values, metadata, k, pattern, transpose=transpose)
 
 
 def load(content):

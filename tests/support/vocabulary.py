@@ -53,8 +53,7 @@ PERSONS = {
 }
 # Fields of stored results, public attributes and arguments, options of hypothesis and of torch.
 FOREIGN = re.compile(
-    r"\brival_us\b|`rival`|\brival, theirs\b|\b(print_blob|blob|turned_tiles)\b"
-    r"|^turned$|\bturned(?=[,=])|`turned`|\b_amp_\w+|\bunscale_\b"
+    r"\brival_us\b|`rival`|\brival, theirs\b|\b(print_blob|blob)\b|`turned`|\b\w*unscale_\b"
 )
 
 
