@@ -137,7 +137,7 @@ def _octave(size: int) -> str:
 # How residuals are grouped: the part of the model that each points to.
 FIELDS = ("ratio", "relative")
 GROUPINGS: dict[str, Callable[[Residual], str]] = {
-    "kernel and cluster": lambda r: _without_layout(str(r.row)),
+    "kernel and cluster": lambda r: _without_layout(r.row),
     "layout": lambda r: f"{r.problem['dtype']} {r.problem['layout']}",
     "epilogue": lambda r: f"{r.problem['dtype']} {r.problem['epilogue'] or 'none'}",
     "K": lambda r: _octave(r.problem["k"]),
@@ -145,8 +145,9 @@ GROUPINGS: dict[str, Callable[[Residual], str]] = {
 }
 
 
-def _without_layout(kernel: str) -> str:
-    return re.sub(r"_(tn|nn|tt|nt)(?=_| |$)", "", kernel)
+def _without_layout(row: Row) -> str:
+    layout = recording.catalog()[row.kernel]["layout"].lower()
+    return str(row).replace(f"_{layout}", "")
 
 
 def tables(found: list[Residual]) -> list[str]:

@@ -16,6 +16,7 @@ Problems with an even index are for fitting the planner's constants. The others 
 without a GPU (tests/plan/test_choice.py).
 """
 
+import functools
 import json
 import random
 import statistics
@@ -89,6 +90,12 @@ def name_of(problem: Problem) -> str:
     return " ".join(words).rstrip()
 
 
+@functools.cache
+def catalog() -> dict[str, dict[str, Any]]:
+    """{name: row of tcgemm.info.catalog()}."""
+    return {row["name"]: row for row in info.catalog()}
+
+
 def plan(device: str, problem: Problem, kernel: str = "") -> dict[str, Any] | None:
     """The plan of the problem on a GPU by name, of all kernels or of one; None if it cannot run."""
     options: dict[str, Any] = {"layout": problem["layout"], "kernel": kernel}
@@ -116,7 +123,7 @@ def choice(device: str, problem: Problem) -> Row:
 
 def plans(device: str, problem: Problem) -> dict[str, dict[str, Any]]:
     """{name of a kernel: the plan that asks for it} of the kernels for operands of this dtype."""
-    dense = [row for row in info.catalog() if not row["weight_bits"]]
+    dense = [row for row in catalog().values() if not row["weight_bits"]]
     names = [row["name"] for row in dense if row["input"] == problem["dtype"]]
     made = {name: plan(device, problem, name) for name in names}
     return {name: found for name, found in made.items() if found is not None}
@@ -136,9 +143,9 @@ def runnable(device: str, problem: Problem) -> dict[Row, float]:
     found = {}
     made = plan(device, problem)
     slices = [f"/{made['slices']}", f"/{made['slices']}c"] if made and made["slices"] > 1 else []
-    gemv = made is not None and made["kernel"].endswith("_gemv")
+    gemv = made is not None and catalog()[made["kernel"]]["gemv"]
     for name, whole in plans(device, problem).items():
-        if name.endswith("_gemv") and not gemv:
+        if catalog()[name]["gemv"] and not gemv:
             continue
         for each in [whole, *(plan(device, problem, name + division) for division in slices)]:
             if each and each["kernel"] == name and not each["copies"] and not each["split"]:

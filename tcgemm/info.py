@@ -66,17 +66,24 @@ def catalog() -> list[dict[str, Any]]:
 
     The dict of a kernel has these keys:
 
-    - name, arch, layout.
+    - name, arch, layout, accumulator (the type of the sums).
     - input, input_b: the types of a and b that the kernel multiplies.
-    - accumulator: the type of the sums.
     - promoted: whether the sums of 128 products are added in float32.
     - block_scaled: whether the kernel takes the scales of blocks.
     - operand_source: "RS" if the kernel transposes or decodes a in registers; else "SS".
+    - pingpong: whether one warpgroup multiplies while another one stores.
+    - mma_sync: whether a kernel of compute capability 9.0 issues mma.sync, not wgmma.
+    - gemv, gemv_cluster, k_groups: whether the kernel is one for few rows, the blocks of its
+      clusters, and the groups of warpgroups that divide the k of a tile.
     - weight_bits: 4 or 8 if the kernel decodes a packed weight; else 0.
     - terms: the number of terms of a float32 operand, each of the type `input`; else 1.
     - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
-    - tile: (m, n, k).
-    - stages, threads, shared_bytes (the bytes of shared memory).
+    - uses_tma, k_major_only: whether TMA loads the operands, and whether both must be K-major.
+    - interleaved_rows: whether a lane holds two adjacent rows of a column.
+    - divides_k, sums_in_cluster: whether another kernel, or a cluster, adds sums of slices of k.
+    - epilogue_paths: what the epilogue can compute: "direct" (nothing), "plain" (scales, bias,
+      relu), "fused" (also activations, c or the residual) and "rolled" (all terms).
+    - tile (m, n, k), stages, threads, shared_bytes (the bytes of shared memory).
     - built: whether the loaded library has the kernel.
     """
     kernels = set(build()["kernels"])
@@ -141,15 +148,8 @@ def device_rates(
         A dict like a row of devices(). It has the rates of a known GPU, or estimates from the
         clocks and the memory bus.
     """
-    return query.ask(
-        "_device_rates",
-        name,
-        capability,
-        multiprocessors,
-        clock_khz,
-        memory_clock_khz,
-        memory_bus_bits,
-    )
+    clocks = (clock_khz, memory_clock_khz, memory_bus_bits)
+    return query.ask("_device_rates", name, capability, multiprocessors, *clocks)
 
 
 def code(capability: int, arches: str = "") -> str:

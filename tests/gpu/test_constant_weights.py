@@ -102,14 +102,14 @@ def bits_of_row(row, kind, **division):
     assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, a, b, **options)
 
 
-@rows(lambda row: row.tma)
+@rows(lambda row: row.uses_tma)
 def test_bits_of_every_kernel(row):
     kinds = [kind for kind in KINDS if kind.name in CHOSEN]
     check_all(((kind,) for kind in kinds), lambda kind: bits_of_row(row, kind))
 
 
 @pytest.mark.parametrize("cluster", (2, 4))
-@rows(lambda row: row.tma)
+@rows(lambda row: row.uses_tma)
 def test_bits_of_every_kernel_in_clusters(row, cluster):
     check_all(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
 
@@ -125,7 +125,7 @@ def test_bits_of_every_kernel_in_slices(row, cluster_adds):
 
 
 @pytest.mark.parametrize("cluster", (0, 2, 4))
-@rows(lambda row: row.tma, sparse=True)
+@rows(lambda row: row.uses_tma, sparse=True)
 def test_bits_of_every_sparse_kernel(row, cluster):
     """The sparse operand, values and metadata, is constant."""
 

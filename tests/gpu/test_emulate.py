@@ -122,7 +122,7 @@ def test_the_epilogue_has_the_bits_of_the_emulator(row):
     gpu = device_name()
     if row.types.integer or row.unrolled_only:
         pytest.skip("of another epilogue")
-    m, n, k = 200, 136, 3 * row.tile[2] + 128 * row.blocks
+    m, n, k = 200, 136, 3 * row.tile[2] + 128 * row.block_scaled
     a, b = operands(*asked(row, "padded"), m, n, k)
     scales = block_scales(row, m, n, k, powers=False)
     addends = [cases.make("padded", m, n, dtype=torch.bfloat16, device="cuda") for _ in range(2)]

@@ -6,19 +6,17 @@ The fault that these tests find: a load that does not wait for the kernel before
 import pytest
 import torch
 
-from tcgemm import info
-
 from support import cases
 from support.cases import BF16, F32, check_all
-from support.catalog_rows import kernel_name, operands, rows
+from support.catalog_rows import built_rows, kernel_name, operands, parametrized, rows
 from support.packed_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
 from support.slow_writer import IS_BUILT, WRITER, SlowWriter
 
 OPS = torch.ops.tcgemm
 REPEATS = 6
-KERNELS = info.build()["kernels"]
-PACKED = [name for name in KERNELS if name.startswith("sm90a_bf16") and "_packed" in name]
+PACKED = [row for row in built_rows() if row.weight_bits]
+PACKED = [row for row in PACKED if row.arch == "sm90a" and row.input == "bf16"]
 
 pytestmark = pytest.mark.skipif(not IS_BUILT, reason=f"this build has no {WRITER}")
 
@@ -50,7 +48,7 @@ def check_row(row, op, **division):
 
 def is_wanted(row):
     """A K-major operand that is a row is read as it is."""
-    return row.tma and row.types.a is BF16 and row.layout == "TN"
+    return row.uses_tma and row.types.a is BF16 and row.layout == "TN"
 
 
 @pytest.mark.parametrize("op", [OPS.scaled_mm, OPS._constant_scaled_mm], ids=["both", "constant"])
@@ -63,10 +61,10 @@ def test_an_operand_of_the_kernel_before(row, op):
 
 
 @pytest.mark.parametrize("constant", [False, True])
-@pytest.mark.parametrize("name", [cases.gpu(name, mark="sm90", id=name) for name in PACKED])
-def test_the_input_of_a_packed_weight(name, constant):
+@pytest.mark.parametrize("row", parametrized(PACKED))
+def test_the_input_of_a_packed_weight(row, constant):
     n, k = 264, 1024
-    case = Case("int4", 64) if "_packed4" in name else Case("int8", 64)
+    case = Case("int4", 64) if row.weight_bits == 4 else Case("int8", 64)
     packed = with_exact_elements(case.pack(torch.randn(n, k, device="cuda").to(BF16)))
     options = {"constant_b": constant, "out_dtype": F32}
-    check(lambda x: product(x, packed, name, **options), k, lambda x: exact_product(x, packed))
+    check(lambda x: product(x, packed, row.name, **options), k, lambda x: exact_product(x, packed))

@@ -35,15 +35,14 @@ from support.catalog_rows import (
     kind_sizes,
     launch,
     operands,
-    parse,
     rows,
 )
 from support.dtype_matrix import positive, scale_a, scale_b, zero_points
 
 EVERY_ROW = rows()
-ANY_ALIGNMENT = rows(lambda row: not row.tma)
+ANY_ALIGNMENT = rows(lambda row: not row.uses_tma)
 ANY_EPILOGUE = rows(lambda row: not row.unrolled_only)
-VECTORS = rows(lambda row: row.tma and not row.split_fp32 and row.layout in ("TN", "NN"))
+VECTORS = rows(lambda row: row.uses_tma and not row.split_fp32 and row.layout in ("TN", "NN"))
 OUT_STRIDES = ("padded", "odd_pitch", "step_both", "transposed_padded", "transposed_odd")
 
 
@@ -61,8 +60,9 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    beyond = {"promoted", "block_scaled", "rs", "f16x2", "bf16x3", "pingpong", "gemv"}
-    assert {row.more for row in kernels} == {"", *beyond}
+    for feature in ("promoted", "block_scaled", "rs", "pingpong", "gemv"):
+        assert {bool(getattr(row, feature)) for row in kernels} == {False, True}
+    assert {row.terms for row in kernels} == {1, 2, 3}
 
 
 def check_exact(row, kind, step, cluster=0):
@@ -88,7 +88,7 @@ def test_row_is_exact(row):
 
 
 @pytest.mark.parametrize("cluster", (2, 4))
-@rows(lambda row: row.tma)
+@rows(lambda row: row.uses_tma)
 def test_row_in_clusters(row, cluster):
     """Each block loads a part of b for all, and the last one may have no rows."""
     check_all(
@@ -135,7 +135,7 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
         (name, addend_dtype), bias_dtype = addends[step % 4], biases[step // 2 % 4]
         out_dtype = outs[step % len(outs)]
         m, n = (row.tile[0] + 8, row.tile[1] + 24) if step % 3 else (12 * row.tile[0], 2048)
-        k = 2 * row.tile[2] + 128 * row.blocks
+        k = 2 * row.tile[2] + 128 * row.block_scaled
         exact = activation in (None, "relu")
         a, b = operands(*asked(row, "padded"), m, n, k, whole=exact)
         options = {"activation": activation} | block_scales(row, m, n, k, step=step, powers=exact)
@@ -164,7 +164,7 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
     check_all(given, check)
 
 
-@rows(lambda row: row.tma and row.types.a in cases.HALVES)
+@rows(lambda row: row.uses_tma and row.types.a in cases.HALVES)
 def test_row_with_the_argument_of_its_activation(row):
     """Both results have the bits of calls that return one of them."""
 
@@ -225,7 +225,7 @@ def test_row_with_every_option(row):
 @ANY_EPILOGUE
 def test_row_with_an_activation(row):
     def check(activation, out_strides):
-        m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.blocks
+        m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.block_scaled
         a, b = operands(*asked(row, out_strides), m, n, k)
         bias = cases.make("contiguous", 1, n, dtype=F32, device="cuda")[0]
         alpha = 2.0**-15 if row.types.integer else 0.25
@@ -322,13 +322,13 @@ def test_row_that_reads_k_major_alone_serves_every_layout(row):
         a, b = row.types.operands(layout, m, n, k, device="cuda", whole=True)
         assert_exact_from_any_strides(row, a, b)
 
-    small = (33, 17, 30 + 128 * row.blocks)
+    small = (33, 17, 30 + 128 * row.block_scaled)
     whole = (row.tile[0] + 16, row.tile[1] + 16, 2 * row.tile[2] + 32)
     sizes = (small, whole, (row.tile[0] + 5, row.tile[1] + 9, 300))
     check_all(((layout, *size) for layout in cases.LAYOUTS for size in sizes), check)
 
 
-@rows(lambda row: not row.tma and not row.blocks and row.layout == "TN")
+@rows(lambda row: not row.uses_tma and not row.block_scaled and row.layout == "TN")
 def test_row_of_depth_zero(row):
     a = torch.empty(70, 0, device="cuda").to(row.types.a)
     b = torch.empty(50, 0, device="cuda").to(row.types.b).t()
@@ -343,32 +343,3 @@ def test_row_of_depth_zero(row):
         options["out_dtype"] = out_dtype
         out = torch.ops.tcgemm._gemm(a, b, addend, kernel=row.name, **options)
         reference.assert_exact(out, reference.exact(a, b, addend, **options))
-
-
-def test_names_of_kernels_can_be_read():
-    row = parse("sm90a_bf16_f32_128x256x64_w2_s4_tn")
-    assert row[1:3] == ("sm90a", "bf16")
-    assert row[4:] == ((128, 256, 64), 4, "TN", "")
-    row = parse("sm89_e4m3xe5m2_f32_128x128x128_w2_s3_tn_block_scaled")
-    assert str(row.types) == "e4m3xe5m2"
-    assert row.blocks
-    row = parse("sm90a_f16_f32_128x256x64_w2_s2_nn_f16x2")
-    assert row.split_fp32
-    assert str(row.types) == "f32-highest"
-    row = parse("sm90a_tf32_f32_128x64x32_w2_s8_tt_rs")
-    assert str(row.types) == "f32-high"
-    assert row.layouts == ("TT", "NN")
-    assert str(parse("sm90a_e5m2_f32_64x64x128_w1_s12_tn").types) == "e5m2-fast"
-    row = parse("sm90a_e4m3_f32_128x128x128_w2_s6_tn_pingpong")
-    assert row.unrolled_only
-    assert str(row.types) == "e4m3-fast"
-    assert not parse("sm90a_bf16_f32_128x192x64_w2_s5_tn").unrolled_only
-    row = parse("sm90a_e4m3_f32_128x192x128_w2_s5_tn_promoted")
-    assert row.unrolled_only
-    assert not row.bias_only
-    assert parse("sm90a_e4m3_f32_128x144x128_w2_s5_tn_block_scaled").bias_only
-    assert not parse("sm90a_e4m3_f32_128x128x128_w2_s6_tn_promoted").unrolled_only
-    row = parse("sm90a_e4m3_f32_8x32x128_w4_s2_tn_gemv")
-    assert not row.tma
-    assert str(row.types) == "e4m3"
-    assert all(row.types.outs for row in every_row())

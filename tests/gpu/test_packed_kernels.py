@@ -13,7 +13,7 @@ from tcgemm.integers.binary import OPERATIONS
 
 from support import cases, packed
 from support.cases import BF16, F32, S32, check_all
-from support.catalog_rows import NAME, packed_rows
+from support.catalog_rows import subbyte_rows
 
 OPS = torch.ops.tcgemm
 # Rows that are whole vectors for TMA and cp.async, rows that are not, and an odd address.
@@ -36,101 +36,92 @@ def sizes(tile, stages):
     )
 
 
-def stores_by_tma_alone(name):
+def columns(row, n):
     """Pingpong kernels of bits have no rolled epilogue. The planner does not take them for "xor",
     "pm1" and rows of the result that are no vectors."""
-    return name.endswith("_pingpong")
-
-
-def columns(name, n):
-    return n + -n % 4 if stores_by_tma_alone(name) else n
+    return n + -n % 4 if row.unrolled_only else n
 
 
 def placed(x, layout):
     return x if layout == ALIGNED else packed.padded(x, *layout)
 
 
-def operands(name, m, n, k, layout, batch=()):
-    row = NAME.fullmatch(name)
-    if row["a"] == "b1":
+def operands(row, m, n, k, layout, batch=()):
+    if row.input == "b1":
         a, b = packed.bits(*batch, m, k), packed.bits(*batch, n, k)
     else:
-        signs = [each != "u4" for each in (row["a"], row["b"] or row["a"])]
-        a = packed.int4(*batch, m, k, signed=signs[0])
-        b = packed.int4(*batch, n, k, signed=signs[1])
+        a = packed.int4(*batch, m, k, signed=row.input == "s4")
+        b = packed.int4(*batch, n, k, signed=row.input_b == "s4")
     return placed(a.cuda(), layout), placed(b.cuda(), layout).mT
 
 
-def product(name, a, b, operation="and", **options):
-    row = NAME.fullmatch(name)
-    if row["a"] == "b1":
+def product(row, a, b, operation="and", **options):
+    options["kernel_name"] = row.name
+    if row.input == "b1":
         options |= {"k": a.shape[-1], "operation": operation}
-        return OPS._binary_mm(a.packed, b.packed, kernel_name=name, **options)
-    types = f"{row['a']},{row['b'] or row['a']}"
-    return OPS._int4_mm(a.packed, b.packed, types=types, kernel_name=name, **options)
+        return OPS._binary_mm(a.packed, b.packed, **options)
+    types = f"{row.input},{row.input_b}"
+    return OPS._int4_mm(a.packed, b.packed, types=types, **options)
 
 
-def expected(name, a, b, operation="and"):
-    if NAME.fullmatch(name)["a"] == "b1":
+def expected(row, a, b, operation="and"):
+    if row.input == "b1":
         return packed.counted(a, b, operation).to(S32)
     return packed.exact(a, b).to(S32)
 
 
-def facts(name):
-    row = NAME.fullmatch(name)
-    return tuple(map(int, row["tile"].split("x"))), int(row["stages"])
-
-
-@packed_rows()
-def test_row_is_exact(name):
+@subbyte_rows()
+def test_row_is_exact(row):
     def check(size, layout):
         m, n, k = size
-        a, b = operands(name, m, columns(name, n), k, layout)
-        assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
+        a, b = operands(row, m, columns(row, n), k, layout)
+        assert torch.equal(product(row, a, b).cpu(), expected(row, a, b))
 
-    check_all(itertools.product(sizes(*facts(name)), (ALIGNED, PADDED, ODD)), check)
+    check_all(itertools.product(sizes(row.tile, row.stages), (ALIGNED, PADDED, ODD)), check)
 
 
-@packed_rows()
-def test_row_of_batches(name):
-    (m, n, k), _ = facts(name)
-    part = columns(name, n // 2 + 3)
+@subbyte_rows()
+def test_row_of_batches(row):
+    m, n, k = row.tile
+    part = columns(row, n // 2 + 3)
     for batch, size in (((5,), (m + 1, part, k + 8)), ((3,), (m, n, 2 * k))):
-        a, b = operands(name, *size, ALIGNED, batch)
-        assert torch.equal(product(name, a, b).cpu(), expected(name, a, b))
+        a, b = operands(row, *size, ALIGNED, batch)
+        assert torch.equal(product(row, a, b).cpu(), expected(row, a, b))
 
 
-@packed_rows()
-def test_row_of_results_of_any_strides(name):
-    (m, n, k), _ = facts(name)
-    a, b = operands(name, m + 21, columns(name, n + 11), 2 * k + 16, PADDED)
-    want = expected(name, a, b)
-    row = NAME.fullmatch(name)
+@subbyte_rows()
+def test_row_of_results_of_any_strides(row):
+    m, n, k = row.tile
+    a, b = operands(row, m + 21, columns(row, n + 11), 2 * k + 16, PADDED)
+    want = expected(row, a, b)
     kinds = ("contiguous", "padded", "odd_pitch", "step_both", "transposed_padded")
-    for strides in kinds[: 1 if stores_by_tma_alone(name) else None]:
+    for strides in kinds[: 1 if row.unrolled_only else None]:
         guarded = cases.Guarded(strides, want.shape, dtype=S32, device="cuda")
-        if row["a"] == "b1":
-            keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": name}
+        if row.input == "b1":
+            keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": row.name}
             OPS._binary_mm.out(a.packed, b.packed, **keywords, out=guarded.view)
-        elif not (row["b"] and strides.startswith("transposed")):  # another row would compute it
-            types = f"{row['a']},{row['b'] or row['a']}"
-            OPS._int4_mm.out(a.packed, b.packed, types=types, kernel_name=name, out=guarded.view)
+        elif row.input == row.input_b or not strides.startswith("transposed"):
+            # Of other types another row would compute a transposed result.
+            types = f"{row.input},{row.input_b}"
+            OPS._int4_mm.out(
+                a.packed, b.packed, types=types, kernel_name=row.name, out=guarded.view
+            )
         else:
             continue
         assert torch.equal(guarded.view.cpu(), want)
         assert guarded.untouched()
 
 
-@packed_rows()
-def test_row_with_its_epilogues(name):
+@subbyte_rows()
+def test_row_with_its_epilogues(row):
     """int4: zero points, an integer bias and a scaled bf16 result. Bits: every operation."""
-    (m, n, k), _ = facts(name)
+    m, n, k = row.tile
     for size in ((m + 5, n + 24, 2 * k + 24), (3 * m, 2 * n, 3 * k)):
-        a, b = operands(name, *size, ALIGNED)
-        if NAME.fullmatch(name)["a"] == "b1":
-            for operation in ("and",) if stores_by_tma_alone(name) else OPERATIONS:
-                got = product(name, a, b, operation)
-                assert torch.equal(got.cpu(), expected(name, a, b, operation))
+        a, b = operands(row, *size, ALIGNED)
+        if row.input == "b1":
+            for operation in ("and",) if row.unrolled_only else OPERATIONS:
+                got = product(row, a, b, operation)
+                assert torch.equal(got.cpu(), expected(row, a, b, operation))
             continue
         rows, columns = size[:2]
         zero_a = torch.randint(-8, 9, (rows, 1), dtype=S32)
@@ -138,9 +129,9 @@ def test_row_with_its_epilogues(name):
         bias = torch.randint(-99, 99, (1, columns), dtype=S32)
         want = (packed.wide(a) - zero_a) @ (packed.wide(b) - zero_b) + bias
         given = {"zero_a": zero_a.cuda(), "zero_b": zero_b.cuda(), "bias": bias.cuda()}
-        assert torch.equal(product(name, a, b, **given).cpu(), want.to(S32))
+        assert torch.equal(product(row, a, b, **given).cpu(), want.to(S32))
         scale = 2.0 ** torch.randint(-9, -5, (1, columns))
-        got = product(name, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
+        got = product(row, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
         want = (packed.exact(a, b).float() * scale).relu().to(BF16)
         assert torch.equal(got.cpu(), want)
 

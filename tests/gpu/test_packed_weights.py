@@ -1,23 +1,17 @@
 """Every kernel with a packed weight: exact products in every format, of ragged sizes."""
 
 import itertools
-import re
 
 import pytest
 import torch
 
 import tcgemm
-from tcgemm import info
 
-from support import cases
+from support.catalog_rows import built_rows, parametrized
 from support.packed_cases import Case, exact_product, product, with_exact_elements
 
-NAME = re.compile(
-    r"sm(?:80|90a)_(f16|bf16)_f32_(\d+)x(\d+)x64_w\d_s\d+_tn_packed([48])(_mma|(?:_c[24])?_gemv)?"
-)
-NAMES = [name for name in info.build()["kernels"] if "_packed" in name]
 KERNELS = pytest.mark.parametrize(
-    "name", [cases.gpu(n, mark="gpu" if n.startswith("sm80") else "sm90", id=n) for n in NAMES]
+    "row", parametrized(row for row in built_rows() if row.weight_bits)
 )
 FOUR_BITS = (
     Case("int4", 64),
@@ -34,13 +28,10 @@ EIGHT_BITS = (Case("int8", None), Case("int8", 32), Case("e4m3", 64))
 SIZES = ((256, 1024, 5), (130, 640, 17), (40, 128, 70), (1, 384, 8), (1000, 2176, 33))
 
 
-def kernel(name):
+def kernel(row):
     """The dtype of x, the formats, and the most rows of x that the kernel takes."""
-    found = NAME.fullmatch(name)
-    assert found, f"{name} is not how kernels of packed weights are named"
-    dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[found[1]]
-    most = int(found[2]) if (found[5] or "").endswith("_gemv") else 1 << 20
-    return dtype, FOUR_BITS if found[4] == "4" else EIGHT_BITS, most
+    formats = FOUR_BITS if row.weight_bits == 4 else EIGHT_BITS
+    return row.types.a, formats, row.tile[0] if row.gemv else 1 << 20
 
 
 def make(case, rows, k, n, dtype):
@@ -60,43 +51,43 @@ def check(out, x, packed, case):
 
 
 @KERNELS
-def test_every_kernel_is_exact(name):
-    dtype, formats, most = kernel(name)
+def test_every_kernel_is_exact(row):
+    dtype, formats, most = kernel(row)
     for case in formats:
         for n, k, rows in SIZES:
             x, packed = make(case, min(rows, most), k, n, dtype)
-            out = product(x, packed, name, out_dtype=torch.float32)
+            out = product(x, packed, row.name, out_dtype=torch.float32)
             check(out, x, packed, case)
 
 
 @KERNELS
-def test_many_tiles_of_a_cta(name):
+def test_many_tiles_of_a_cta(row):
     """A tile begins in the first stage, or in the one behind the last stage of the tile before. It
     has fewer blocks than there are stages, or more. Warpgroups that divide one k-block have none,
     or one."""
-    dtype, formats, most = kernel(name)
+    dtype, formats, most = kernel(row)
     for case in (formats[0], formats[-1]):
         for k in (64, 192, 320, 704):
             x, packed = make(case, min(20, most), k, 128 * 300, dtype)
-            check(product(x, packed, name, out_dtype=torch.float32), x, packed, case)
+            check(product(x, packed, row.name, out_dtype=torch.float32), x, packed, case)
 
 
 @KERNELS
-def test_k_that_ends_in_a_block(name):
+def test_k_that_ends_in_a_block(row):
     """The memory behind the last elements of x has NaN, which the kernel must not multiply."""
-    dtype, formats, most = kernel(name)
+    dtype, formats, most = kernel(row)
     for case in (each for each in formats if each.group_size is None):
         for k in (8, 37, 72, 200, 1000, 2041):
             x, packed = make(case, min(20, most), k, 136, dtype)
             padded = torch.full((x.shape[0], k + 72 - k % 8), float("nan"), device="cuda").to(dtype)
             for strided in (x, padded[:, :k].copy_(x)):
-                check(product(strided, packed, name, out_dtype=torch.float32), x, packed, case)
+                check(product(strided, packed, row.name, out_dtype=torch.float32), x, packed, case)
 
 
 @KERNELS
-def test_a_table_that_the_kernel_before_writes(name):
+def test_a_table_that_the_kernel_before_writes(row):
     """That kernel lets this one start early, and takes long. A constant table is read at once."""
-    dtype, formats, most = kernel(name)
+    dtype, formats, most = kernel(row)
     if formats is not FOUR_BITS:
         pytest.skip("8 bits have no table")
     depth = 1 << 17
@@ -109,7 +100,7 @@ def test_a_table_that_the_kernel_before_writes(name):
     for factor, given in enumerate(tables, 1):
         given[0] = factor * table[0]
     whole = exact_product(x, packed)
-    options = {"kernel_name": name, "out_dtype": torch.float32, **packed.order._asdict()}
+    options = {"kernel_name": row.name, "out_dtype": torch.float32, **packed.order._asdict()}
     found = []
     for _ in range(20):
         for given in tables:
@@ -118,48 +109,50 @@ def test_a_table_that_the_kernel_before_writes(name):
     for i, out in enumerate(found):
         assert torch.equal(out, (1 + i % 2) * whole), i
     for _ in range(20):
-        out = product(x, packed, name, out_dtype=torch.float32, constant_b=True)
+        out = product(x, packed, row.name, out_dtype=torch.float32, constant_b=True)
         assert torch.equal(out, whole)
 
 
 @KERNELS
-def test_strides_of_x_and_of_the_result(name):
-    dtype, formats, most = kernel(name)
+def test_strides_of_x_and_of_the_result(row):
+    dtype, formats, most = kernel(row)
     x, packed = make(formats[0], min(24, most), 320, 136, dtype)
     whole = exact_product(x, packed).to(dtype)
     padded = torch.zeros(x.shape[0], 328, device="cuda", dtype=dtype)[:, :320]
     odd = torch.zeros(x.shape[0], 333, device="cuda", dtype=dtype)[:, 3:323]
     for strided in (padded, odd, torch.zeros_like(x.t().contiguous()).t()):
         strided.copy_(x)
-        assert torch.equal(product(strided, packed, name), whole)
+        assert torch.equal(product(strided, packed, row.name), whole)
     for out in (torch.empty_like(whole.t().contiguous()).t(), torch.empty_like(whole)):
         words = packed.order._asdict()
-        torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), kernel_name=name, **words, out=out)
+        torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), kernel_name=row.name, **words, out=out)
         assert torch.equal(out, whole)
 
 
 @KERNELS
-def test_epilogue(name):
-    dtype, formats, most = kernel(name)
+def test_epilogue(row):
+    dtype, formats, most = kernel(row)
     x, packed = make(formats[0], min(24, most), 512, 200, dtype)
     sums = exact_product(x, packed)
     bias, residual = torch.ones(200, device="cuda"), torch.full_like(sums, 2.0)
     options = {"bias": bias, "residual": residual, "alpha": 0.5, "out_dtype": torch.float32}
-    out = product(x, packed, name, activation="relu", **options)
+    out = product(x, packed, row.name, activation="relu", **options)
     assert torch.equal(out, (0.5 * sums + 1).relu() + 2)
     c = torch.full_like(sums, 3.0)
-    assert torch.equal(product(x, packed, name, c=c, beta=2.0, out_dtype=torch.float32), sums + 6)
+    assert torch.equal(
+        product(x, packed, row.name, c=c, beta=2.0, out_dtype=torch.float32), sums + 6
+    )
 
 
 @KERNELS
-def test_a_cluster_adds_slices(name):
-    dtype, formats, _ = kernel(name)
-    if name.endswith("_gemv") or "128x256" in name or name.startswith("sm80"):
+def test_a_cluster_adds_slices(row):
+    dtype, formats, _ = kernel(row)
+    if not row.sums_in_cluster:
         pytest.skip("this kernel has no slices")
     for case in formats[:2]:
         for rows, slices in itertools.product((64, 37), (2, 3, 4)):
             x, packed = make(case, rows, 1024, 264, dtype)
-            whole, called = exact_product(x, packed), f"{name}/{slices}c"
+            whole, called = exact_product(x, packed), f"{row.name}/{slices}c"
             assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
             assert torch.equal(product(x, packed, called), whole.to(dtype))
             bias = torch.ones(264, device="cuda", dtype=dtype)
@@ -168,25 +161,25 @@ def test_a_cluster_adds_slices(name):
 
 
 @KERNELS
-def test_clusters_of_three_of_32_tiles(name):
+def test_clusters_of_three_of_32_tiles(row):
     """More clusters than the 30 of four that run at one time."""
-    dtype, formats, _ = kernel(name)
-    if "128x64x64" not in name or name.startswith("sm80"):
+    dtype, formats, _ = kernel(row)
+    if row.tile != (128, 64, 64) or row.arch == "sm80":
         pytest.skip("one kernel of each type shows it")
     x, packed = make(formats[0], 64, 768, 4096, dtype)
-    plan = tcgemm.explain(x, packed.t(), kernel=f"{name}/3c")
+    plan = tcgemm.explain(x, packed.t(), kernel=f"{row.name}/3c")
     assert (plan.slices, plan.cluster_adds, plan.grid) == (3, True, 96)
     for _ in range(3):
-        out = product(x, packed, f"{name}/3c", out_dtype=torch.float32)
+        out = product(x, packed, f"{row.name}/3c", out_dtype=torch.float32)
         assert torch.equal(out, exact_product(x, packed))
 
 
 @KERNELS
-def test_another_kernel_adds_slices(name):
+def test_another_kernel_adds_slices(row):
     """The partial sums lie by rows of the result, whose rows and columns may be odd in number. A
     slice begins inside of a group."""
-    dtype, formats, _ = kernel(name)
-    if name.endswith("_gemv") or name.startswith("sm80"):
+    dtype, formats, _ = kernel(row)
+    if not row.divides_k:
         pytest.skip("this kernel has no slices")
     for case in (each for each in formats[:4] if each.format != "e4m3"):  # its sums are rounded
         for n, k, rows in ((264, 1024, 64), (131, 1280, 37), (1000, 2176, 300), (40, 640, 1)):
@@ -195,7 +188,7 @@ def test_another_kernel_adds_slices(name):
             residual = torch.randint(-9, 9, (rows, n), device="cuda").float()
             terms = {"bias": torch.ones(n, device="cuda"), "residual": residual, "alpha": 0.5}
             for slices in (2, 3, 5, 9):
-                called = f"{name}/{slices}"
+                called = f"{row.name}/{slices}"
                 assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
                 assert torch.equal(product(x, packed, called), whole.to(dtype))
                 out = product(

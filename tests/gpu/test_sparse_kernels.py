@@ -69,7 +69,7 @@ def test_row_is_exact(row):
 
 
 @pytest.mark.parametrize("cluster", (2, 4))
-@rows(lambda row: row.tma, sparse=True)
+@rows(lambda row: row.uses_tma, sparse=True)
 def test_row_in_clusters(row, cluster):
     def check(kind, side):
         text = check_exact(row, kind, side, cluster)
@@ -98,7 +98,7 @@ def test_row_in_slices(row, cluster_adds):
     check_all(itertools.product(kinds, SIDES, (2, 3, 8)), check)
 
 
-@rows(lambda row: not row.tma, sparse=True)
+@rows(lambda row: not row.uses_tma, sparse=True)
 def test_row_reads_any_strides(row):
     """Values and the other operand, each in words with a ragged end, gathered, or copied where that
     costs less; what lies beyond is poison."""
@@ -171,7 +171,7 @@ def test_row_with_its_epilogues(row):
     check_all(itertools.product(kinds[:6], SIDES, row.types.outs), check)
 
 
-@rows(lambda row: row.tma and row.tile[1] > 32, sparse=True)
+@rows(lambda row: row.uses_tma and row.tile[1] > 32, sparse=True)
 def test_row_sends_columns(row):
     """Two halves of a result in alternation: a missed wait would mingle them."""
 

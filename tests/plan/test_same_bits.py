@@ -3,14 +3,13 @@ its orientation, and for f32 the terms. tests/gpu/test_same_bits.py compares the
 """
 
 import itertools
-import re
 
 import pytest
 import torch
 
 import tcgemm
 
-from support.plan_cases import plan
+from support.plan_cases import plan, rows_by_name
 
 F32 = {"dtype": "f32"}
 LAYOUTS = ("TN", "NN", "TT", "NT")
@@ -19,13 +18,19 @@ SIZES += [(256, 1024, 256), (96, 1024, 80)]  # their orientation once followed t
 # m, n, k of calls of an f32 layer whose plans with and without parts of the weight once differed.
 ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096, 4096)]
 
+KIND = ("arch", "input", "input_b", "accumulator", "layout", "sparse", "gemv", "pingpong")
+KIND += ("operand_source",)
+
 
 def decides(made):
     """The parts of a plan that decide bits. Promoted kernels of FP8 add the sums of 128 of k in one
     order, whatever their tile, and sums of integers are exact."""
     split = made["split"]
-    kernel = re.sub(r"_\d+x\d+x128_w\d_s\d+_tn_promoted", "_promoted", made["kernel"])
-    kernel = re.sub(r"(_s32)_\d+x\d+x\d+_w\d_s\d+", r"\1", kernel)
+    row = rows_by_name()[made["kernel"]]
+    kernel = made["kernel"]
+    promoted = row["promoted"] and row["terms"] == 1 and not row["block_scaled"]
+    if row["accumulator"] == "s32" or promoted:
+        kernel = tuple(row[key] for key in KIND)
     kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
     return kernel, made["swap_ab"], kernels
 

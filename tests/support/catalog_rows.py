@@ -1,8 +1,9 @@
-"""The kernels of this build by their names, problems from the sizes of their tiles, and a launch of
+"""The kernels of this build, problems from the sizes of their tiles, and a launch of
 one kernel by itself.
 """
 
-import re
+from functools import cached_property
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -12,93 +13,47 @@ from tcgemm import info
 from tcgemm.ops import query
 
 from support import cases
-from support.cases import F32, FP8, INT8
+from support.cases import F32
 from support.dtype_matrix import GemmTypes, scale_a, scale_b
 
 TYPES = {name: dtype for dtype, name in cases.NAMES.items()} | {"tf32": F32}
-TYPES |= {"s4": torch.int8, "u4": torch.uint8, "b1": torch.bool}  # of the elements, unpacked
-PACKED = ("s4", "u4", "b1")
+SUBBYTE = ("s4", "u4", "b1")
+MARKS = {"sm80": "gpu", "sm89": "sm89", "sm90a": "sm90"}
 # The name of a layout in out^T = b^T a^T.
 MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
-NAME = re.compile(
-    r"(?P<arch>sm80|sm89|sm90a)_(?P<a>[a-z]+\d+(?:m3|m2)?)(?:x(?P<b>[a-z]+\d+(?:m3|m2)?))?"
-    r"_(?P<accumulator>f16|f32|f64|s32)_(?P<tile>\d+x\d+x\d+)_w\d_s(?P<stages>\d+)"
-    r"_(?P<layout>[tn]{2})"
-    r"(?P<weight>_packed[48](?:_c\d)?)?"
-    r"(?P<more>_promoted|_block_scaled|_rs|_f16x2|_bf16x3|_sparse|_pingpong|_gemv|_mma)?"
-)
 
 
-class Row(NamedTuple):
-    """The facts in the name of a kernel."""
+class Row(SimpleNamespace):
+    """A row of tcgemm.info.catalog(): its keys are attributes."""
 
-    name: str
-    arch: str
-    input: str
-    types: GemmTypes
-    tile: tuple[int, int, int]
-    stages: int
-    layout: str
-    # "", "promoted", "block_scaled", "rs", "f16x2", "bf16x3", "sparse", "pingpong" or "gemv"
-    more: str
-
-    @property
-    def blocks(self):
-        return self.more == "block_scaled"
-
-    @property
-    def rs(self):
-        return self.more == "rs"
+    @cached_property
+    def types(self):
+        """The operands of a call that the kernel serves."""
+        if self.split_fp32 or self.input == "f32":
+            return GemmTypes(F32, F32, F32, "highest")
+        precision = "high" if self.input == "tf32" else None
+        if self.input in ("e4m3", "e5m2") and not self.promoted and not self.gemv:
+            precision = "fast"
+        types = (TYPES[name] for name in (self.input, self.input_b, self.accumulator))
+        return GemmTypes(*types, precision)
 
     @property
     def split_fp32(self):
-        return self.more in ("f16x2", "bf16x3")
+        return self.terms > 1
 
     @property
-    def tma(self):
-        return self.arch == "sm90a" and self.input not in ("f32", "f64") and self.more != "gemv"
+    def rs(self):
+        return self.operand_source == "RS"
 
     @property
     def unrolled_only(self):
-        """Its only epilogue is the one for rows that are vectors: the width is not one of boxes, or
-        an FP8 mainloop leaves no registers."""
-        no_boxes = self.tile[1] % 64 != 0 and not self.interleaved
-        wide = self.tile[1] > 256 or no_boxes
-        fp8 = self.fp8_promotes and self.tile[1] > 128
-        return self.tma and (wide or fp8 or self.more == "pingpong")
-
-    @property
-    def interleaved(self):
-        """A lane holds two adjacent rows of a column."""
-        return self.rs or self.more == "sparse"
-
-    @property
-    def divides_k(self):
-        """Its sums of slices of k can be added by another kernel."""
-        narrow = self.more != "sparse" or self.tile[1] <= 64
-        f64 = self.arch == "sm90a" and self.input in ("f32", "f64") and self.more != "gemv"
-        return f64 or (self.tma and not self.split_fp32 and narrow)
-
-    @property
-    def sums_in_cluster(self):
-        """The blocks of a cluster can add the sums of slices of k."""
-        narrow = self.tile[0] <= 128 and self.tile[1] <= 192
-        others = self.more not in ("rs", "pingpong") and self.types.accumulator != torch.float16
-        f16_terms = self.more == "f16x2" and self.tile[1] <= 128
-        return self.tma and (self.divides_k or f16_terms) and narrow and others
+        """Its only epilogues are those for rows that are vectors."""
+        return "rolled" not in self.epilogue_paths
 
     @property
     def bias_only(self):
         """Its only epilogue has a bias and relu, but no other activation, c or residual."""
-        return self.unrolled_only and self.blocks and self.tile[1] % 64 != 0
-
-    @property
-    def fp8_promotes(self):
-        return self.tma and self.types.a in FP8 and self.more in ("promoted", "block_scaled")
-
-    @property
-    def k_major_only(self):
-        return self.input == "tf32" or self.types.a in (*FP8, *INT8)
+        return self.unrolled_only and "fused" not in self.epilogue_paths
 
     @property
     def layouts(self):
@@ -106,58 +61,31 @@ class Row(NamedTuple):
         return ("TT", "NN") if self.rs else (self.layout,)
 
 
-def parse(name):
-    found = NAME.fullmatch(name)
-    assert found, f"{name} is not how kernels are named"
-    a, b = found["a"], found["b"] or found["a"]
-    more = (found["more"] or "").removeprefix("_")
-    if more in ("f16x2", "bf16x3") or a == "f32":
-        types = GemmTypes(F32, F32, F32, "highest")
-    else:
-        precision = "high" if a == "tf32" else None
-        if TYPES[a] in FP8 and more in ("", "sparse", "pingpong"):
-            precision = "fast"
-        types = GemmTypes(TYPES[a], TYPES[b], TYPES[found["accumulator"]], precision)
-    return Row(
-        name,
-        found["arch"],
-        a,
-        types,
-        tuple(int(size) for size in found["tile"].split("x")),
-        int(found["stages"]),
-        found["layout"].upper(),
-        more,
-    )
+def built_rows():
+    """The kernels of this build."""
+    return [Row(**row) for row in info.catalog() if row["built"]]
 
 
-def is_packed(name):
-    """Are the operands of a kernel packed: int4 or bits?"""
-    return NAME.fullmatch(name)["a"] in PACKED
+def parametrized(rows):
+    """(row, its name as the id) for each row, with the mark of its GPUs."""
+    return [cases.gpu(row, mark=MARKS[row.arch], id=row.name) for row in rows]
 
 
-def packed_rows():
-    """Parametrised over the names of this build's kernels of packed operands."""
-    marks = {"sm80": "gpu", "sm90a": "sm90"}
-    found = [name for name in info.build()["kernels"] if is_packed(name)]
-    return pytest.mark.parametrize(
-        "name", [cases.gpu(name, mark=marks[name.split("_")[0]], id=name) for name in found]
-    )
+def subbyte_rows():
+    """Parametrised over this build's kernels of int4 and of bits."""
+    rows = [row for row in built_rows() if row.input in SUBBYTE]
+    return pytest.mark.parametrize("row", parametrized(rows))
 
 
 def every_row(sparse=False):
-    """With dense operands, or with a sparse one. Packed operands and weights have other tests."""
-    dense = [name for name in info.build()["kernels"] if "_packed" not in name]
-    found = [parse(name) for name in dense if not is_packed(name)]
-    return [row for row in found if (row.more == "sparse") is sparse]
+    """With dense operands, or with a sparse one. int4, bits and packed weights have other tests."""
+    rows = [row for row in built_rows() if not row.weight_bits and row.input not in SUBBYTE]
+    return [row for row in rows if bool(row.sparse) is sparse]
 
 
 def rows(wanted=lambda row: True, sparse=False):
     """Parametrised over the kernels of this build that are wanted."""
-    marks = {"sm80": "gpu", "sm89": "sm89", "sm90a": "sm90"}
-    found = [row for row in every_row(sparse) if wanted(row)]
-    return pytest.mark.parametrize(
-        "row", [cases.gpu(row, mark=marks[row.arch], id=row.name) for row in found]
-    )
+    return pytest.mark.parametrize("row", parametrized(filter(wanted, every_row(sparse))))
 
 
 # Problems.
@@ -222,7 +150,7 @@ def kind_sizes(kind, row):
     if row.split_fp32 and row.tile[1] > 128:  # several products: as much work with less depth
         k = min(k, 60 * row.tile[2] + k % row.tile[2])
     # A scale of one block alone is one of rows, which other kernels serve.
-    return m, n, k + 128 if row.blocks and k <= 128 else k
+    return m, n, k + 128 if row.block_scaled and k <= 128 else k
 
 
 def asked(row, out_strides, step=0):
@@ -235,7 +163,7 @@ def asked(row, out_strides, step=0):
     if not out_strides.startswith("transposed") or row.rs:
         return row, layout
     types = row.types._replace(a=row.types.b, b=row.types.a)
-    return row._replace(types=types), MIRRORED[layout]
+    return Row(**vars(row) | {"types": types}), MIRRORED[layout]
 
 
 def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
@@ -254,7 +182,7 @@ def operands(row, layout, m, n, k, *, batch=(), shared="", whole=False):
 
 def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     """Scales for a kernel of block scales, of the kinds that `step` picks; none for others."""
-    if not row.blocks:
+    if not row.block_scaled:
         return {}
     pairs = (("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "row"), ("tensor", "128x128"))
     pairs += (("128x128", "128x128"), ("1x128", "1x128"), ("128x128", ""), ("row", "1x128"))

@@ -33,6 +33,7 @@ from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8  # noqa: E402
 from support.catalog_rows import every_row, kernel_name  # noqa: E402
 from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points  # noqa: E402
 
+FEATURES = ("promoted", "block_scaled", "rs", "pingpong", "gemv")
 scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
 
@@ -59,19 +60,19 @@ def check(a, b, kernel, out=None, amax=True, **given):
 def family(row):
     """A kernel by itself: whole words first, then what comes one by one."""
     types = row.types
-    if row.tma:
+    if row.uses_tma:
         clusters(row)
     if row.unrolled_only:
         return unrolled(row)
     for layout in row.layouts:
         for odd in (0, 1):
             m, n, k = (size + 16 + odd for size in row.tile)
-            k += 128 if row.blocks else row.tile[2]
-            if odd and row.tma and row.layout != "TN":
+            k += 128 if row.block_scaled else row.tile[2]
+            if odd and row.uses_tma and row.layout != "TN":
                 continue  # TMA cannot read these, and their copies are K-major
             a, b = types.operands(layout, m, n, k, whole=True)
             scales = {}
-            if row.blocks:
+            if row.block_scaled:
                 scales["scale_a"] = scale_a("1x128", m, k, powers=True)
                 scales["scale_b"] = scale_b(("128x128", "1x128")[odd], n, k, powers=True)
             check(a, b, row.name, **scales, **types.options)
@@ -93,10 +94,14 @@ def family(row):
 
 def clusters(row):
     """Two and four blocks that load for each other; the last one has no rows."""
-    m, n, k = 2 * row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2] + (128 if row.blocks else 0)
+    m, n, k = (
+        2 * row.tile[0] + 16,
+        row.tile[1] + 24,
+        3 * row.tile[2] + (128 if row.block_scaled else 0),
+    )
     a, b = row.types.operands(row.layouts[0], m, n, k, whole=True)
     scales = {}
-    if row.blocks:
+    if row.block_scaled:
         scales["scale_a"] = scale_a("1x128", m, k, powers=True)
         scales["scale_b"] = scale_b("128x128", n, k, powers=True)
     for size in (2, 4):
@@ -107,7 +112,7 @@ def unrolled(row):
     """A kernel that stores rows of vectors alone: every variant of its epilogue."""
     m, n, k = row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2]
     a, b = row.types.operands(row.layout, m, n, k, whole=True)
-    kind_a, kind_b = ("1x128", "128x128") if row.blocks else ("row", "row")
+    kind_a, kind_b = ("1x128", "128x128") if row.block_scaled else ("row", "row")
     given = {"scale_a": scale_a(kind_a, m, k, powers=True)}
     given["scale_b"] = scale_b(kind_b, n, k, powers=True)
     if row.types.integer:
@@ -226,11 +231,13 @@ def works():
     warpgroups alternate (ping-pong)."""
     families = {}
     for row in every_row():  # tiles come from the largest to the smallest
-        name = "_".join(filter(None, (row.arch, str(row.types), row.layout.lower(), row.more)))
-        families.setdefault(name, []).append(row)
+        words = [row.arch, str(row.types), row.layout.lower()]
+        words += [word for word in FEATURES if getattr(row, word)]
+        words += [f"{row.input}x{row.terms}"] * row.split_fp32
+        families.setdefault("_".join(words), []).append(row)
     found = {}
     for name, several in families.items():
-        for row in dict.fromkeys((several[0], several[-1])):
+        for row in several[:1] + several[1:][-1:]:
             tile = "x".join(map(str, row.tile[:2]))
             found[f"{name}_{tile}"] = lambda row=row: family(row)
     for row in every_row(sparse=True):

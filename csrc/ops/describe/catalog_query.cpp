@@ -11,9 +11,17 @@
 #include "ops/error.h"
 #include "ops/json.h"
 #include "ops/stack_reader.h"
+#include "plan/operand.h"
 
 namespace tcgemm::ops {
 namespace {
+
+JsonArray epilogue_paths(const GemmConfig& config) {
+  JsonArray paths;
+  for (int i = 0; i < kEpiloguePaths; ++i)
+    if (config.has_kernel(kernel_path(EpiloguePath(i)))) paths.add(name(EpiloguePath(i)));
+  return paths;
+}
 
 JsonArray catalog_rows() {
   JsonArray rows;
@@ -30,11 +38,19 @@ JsonArray catalog_rows() {
             .add("block_scaled", config.block_scaled)
             .add("operand_source", name(config.operand_source))
             .add("terms", config.terms)
+            .add("pingpong", config.pingpong)
+            .add("mma_sync", config.mma_sync)
             .add("gemv", config.is_gemv())
             .add("gemv_cluster", config.gemv_cluster())
             .add("weight_bits", config.weight_bits)
             .add("k_groups", config.k_groups())
             .add("sparse", config.sparse ? name(pattern_of(config.input)) : "")
+            .add("uses_tma", config.uses_tma())
+            .add("k_major_only", plan::k_major_only(config.input))
+            .add("interleaved_rows", config.interleaved_rows())
+            .add("divides_k", config.divides_k())
+            .add("sums_in_cluster", config.sums_in_cluster())
+            .add("epilogue_paths", epilogue_paths(config))
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))
             .add("stages", config.stages)
             .add("threads", config.threads())
