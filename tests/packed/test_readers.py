@@ -292,7 +292,7 @@ ERRORS = {
     "act-order": (
         lambda: packed.from_gptq(QWEIGHT, SCALES, g_idx=torch.arange(K).flip(0) // 128),
         "tcgemm.packed.from_gptq: g_idx is not k // 128, so the inputs of a group do not follow "
-        "each other ('desc_act': true), but those of a PackedWeight do; quantise the model "
+        "each other ('desc_act': true), but in a PackedWeight they do; quantise the model "
         "without act-order, or multiply the dequantised weight.",
     ),
     "awq": (

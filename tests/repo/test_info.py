@@ -127,7 +127,7 @@ def test_the_library_and_the_catalog_agree_on_whose_code_runs():
             ("9.0a",),
             (8, 0),
             "f32",
-            "compute capability 8.0, whose code in this",
+            "compute capability 8.0, which runs this",
         ),
     ],
 )
