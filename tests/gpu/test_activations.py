@@ -1,7 +1,7 @@
 """Activations of 16-bit results over their whole range, on each path of the epilogue.
 
 One column of a holds the arguments and one row of b powers of two, so each sum is exact and the
-error is that of the activation and of the last rounding alone.
+error is the error of the activation and of the last rounding alone.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from tcgemm.testing.baseline import ACTIVATIONS
 
 from support import cases, reference
 from support.cases import BF16, F16, check_all
-from support.catalog_rows import asked, launch, operands, rows
+from support.catalog_rows import launch, operands, row_and_layout, rows
 
 SMOOTH = ("gelu", "gelu_tanh", "silu")
 # The variants of the epilogue (csrc/tile/unrolled.cuh), and the addends that the call has for them.
@@ -45,7 +45,7 @@ def test_row_over_the_range_of_an_activation(row):
             return
         m, n, k = 2 * row.tile[0], row.tile[1] + 8, row.tile[2]
         out_strides = "odd_pitch" if rolled and step else "padded"
-        a, b = operands(*asked(row, out_strides), m, n, k)
+        a, b = operands(*row_and_layout(row, out_strides), m, n, k)
         a.zero_(), b.zero_()
         a[:, 0] = arguments(m, row.types.a, "cuda")
         b[0] = 2.0 ** -(torch.arange(n, device="cuda") % 4)
@@ -62,11 +62,11 @@ def test_row_over_the_range_of_an_activation(row):
 
     outs = [out for out in (BF16, F16) if out in row.types.outs]
     # relu belongs to the rounding in one variant alone.
-    given = [(name, variant) for name in SMOOTH for variant in VARIANTS] + [("relu", "activation")]
+    pairs = [(name, variant) for name in SMOOTH for variant in VARIANTS] + [("relu", "activation")]
     check_all(
         (
             (name, variant, outs[(i + step) % len(outs)], step)
-            for i, (name, variant) in enumerate(given)
+            for i, (name, variant) in enumerate(pairs)
             for step in (0, 1)
         ),
         check,
@@ -79,22 +79,22 @@ def test_row_with_one_addend_of_each_type(row):
 
     def check(name, addend, dtype, out_dtype):
         m, n, k = 2 * row.tile[0], row.tile[1] + 8, row.tile[2]
-        a, b = operands(*asked(row, "padded"), m, n, k)
+        a, b = operands(*row_and_layout(row, "padded"), m, n, k)
         a.zero_(), b.zero_()
         a[:, 0] = torch.linspace(-8, 8, m, device="cuda").to(a.dtype)
         b[0] = 1
-        added = torch.randint(-16, 17, (m, n), device="cuda").to(dtype)
-        added[3, 1:4] = torch.tensor([math.inf, -math.inf, math.nan], dtype=dtype)
-        c, residual = (0.25 * added.double(), 0.0) if addend == "c" else (0.0, added.double())
+        matrix = torch.randint(-16, 17, (m, n), device="cuda").to(dtype)
+        matrix[3, 1:4] = torch.tensor([math.inf, -math.inf, math.nan], dtype=dtype)
+        c, residual = (0.25 * matrix.double(), 0.0) if addend == "c" else (0.0, matrix.double())
         out = cases.Guarded("padded", (m, n), dtype=out_dtype, device="cuda")
-        launch(row, a, b, out=out.view, activation=name, beta=0.25, **{addend: added})
+        launch(row, a, b, out=out.view, activation=name, beta=0.25, **{addend: matrix})
         ratio = largest_ratio(name, out.view, a[:, :1].double().expand(m, n) + c, residual)
         assert ratio <= 1, f"{name}, {addend}: an error of {ratio:.3g} times the bound"
         assert out.untouched()
 
     outs = [out for out in cases.HALVES if out in row.types.outs]
-    given = itertools.product((None, *SMOOTH), ("c", "residual"), cases.HALVES, outs)
-    check_all(given, check)
+    choices = itertools.product((None, *SMOOTH), ("c", "residual"), cases.HALVES, outs)
+    check_all(choices, check)
 
 
 @pytest.mark.parametrize("dtype", cases.HALVES)

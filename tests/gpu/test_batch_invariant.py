@@ -1,4 +1,4 @@
-"""With batch_invariant the bits of a row are those of the same row among 512 others.
+"""With batch_invariant a row has the same bits alone as among 512 others.
 
 Faults, and the tests that find them:
 
@@ -83,11 +83,11 @@ def test_products(name, shape):
     a, b = data(ALL, k, dtype), data(columns, k, dtype).t()
     options = options | scales(kind, ALL, columns, k)
 
-    def product(rows, which):
-        given = options
+    def product(rows, indices):
+        keywords = options
         if options.get("scale_a") is not None and options["scale_a"].numel() > 1:
-            given = options | {"scale_a": options["scale_a"][which]}
-        return tcgemm.mm(rows, b, batch_invariant=True, **given)
+            keywords = options | {"scale_a": options["scale_a"][indices]}
+        return tcgemm.mm(rows, b, batch_invariant=True, **keywords)
 
     assert_invariant(product, a)
 
@@ -99,9 +99,9 @@ def test_products_with_a_row_major_b(name):
         a, b = data(ALL, k, dtype), data(columns, k, dtype).t().contiguous()
         factors = scales(kind, ALL, columns, k)
 
-        def product(rows, which, b=b, factors=factors):
-            given = factors | ({"scale_a": factors["scale_a"][which]} if factors else {})
-            return tcgemm.mm(rows, b, batch_invariant=True, **options, **given)
+        def product(rows, indices, b=b, factors=factors):
+            keywords = factors | ({"scale_a": factors["scale_a"][indices]} if factors else {})
+            return tcgemm.mm(rows, b, batch_invariant=True, **options, **keywords)
 
         assert_invariant(product, a)
 
@@ -114,8 +114,8 @@ def test_terms_of_the_epilogue(activation, dtype):
     bias, residual = data(1, columns, dtype)[0], data(ALL, columns, dtype)
     precision = {"precision": "high"} if dtype is F32 else {}
 
-    def product(rows, which):
-        options = {"bias": bias, "residual": residual[which], "activation": activation}
+    def product(rows, indices):
+        options = {"bias": bias, "residual": residual[indices], "activation": activation}
         return tcgemm.mm(rows, b, batch_invariant=True, **options, **precision)
 
     assert_invariant(product, a)
@@ -150,10 +150,10 @@ def test_batches():
     whole = tcgemm.mm(a, b, batch_invariant=True)
     for shape in ((2, 256), (8, 64), (ALL, 1)):
         batch = a.unflatten(0, shape)
-        own = b.expand(shape[0], *b.shape).contiguous()
-        for each in (b, own):
-            got = tcgemm.matmul(batch, each, batch_invariant=True)
-            assert same_bits(got.flatten(0, 1), whole)
+        copies = b.expand(shape[0], *b.shape).contiguous()
+        for operand in (b, copies):
+            result = tcgemm.matmul(batch, operand, batch_invariant=True)
+            assert same_bits(result.flatten(0, 1), whole)
 
 
 def test_the_context_is_the_argument():
@@ -189,14 +189,14 @@ def quantised(dtype, granularity):
     return tcgemm.nn.QuantLinear.from_linear(linear, dtype, granularity, batch_invariant=True)
 
 
-def made(name):
+def layer_and_dtype(name):
     layer = LAYERS[name]().cuda()
     return layer, F32 if "f32" in name else BF16
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name):
-    layer, dtype = made(name)
+    layer, dtype = layer_and_dtype(name)
     x = data(ALL, K, dtype)
     for mode in (layer.train, layer.eval):
         mode()
@@ -207,7 +207,7 @@ def test_layers(name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_gradients_of_layers(name):
     """The gradient of a row of x. Its k are the columns of the result, so these are many."""
-    layer, dtype = made(name)
+    layer, dtype = layer_and_dtype(name)
     wide = {"Linear bf16": 16384, "Linear f32": 4096}.get(name, layer.out_features)
     if wide != layer.out_features:
         options = {"dtype": dtype, "batch_invariant": True}
@@ -215,17 +215,17 @@ def test_gradients_of_layers(name):
     x = data(ALL, layer.in_features, dtype)
     g = data(ALL, layer.out_features, dtype)
 
-    def gradient(rows, which):
+    def gradient(rows, indices):
         rows = rows.clone().requires_grad_()
-        (found,) = torch.autograd.grad(layer(rows), rows, g[which])
-        return found
+        (grad,) = torch.autograd.grad(layer(rows), rows, g[indices])
+        return grad
 
     assert_invariant(gradient, x)
 
 
 @pytest.mark.parametrize("name", ["Linear bf16", "Linear f32", "QuantLinear e4m3"])
 def test_layers_in_cuda_graphs(name):
-    layer, dtype = made(name)
+    layer, dtype = layer_and_dtype(name)
     layer.eval()
     x = data(ALL, K, dtype)
     with torch.no_grad():
@@ -246,19 +246,19 @@ def test_layers_in_cuda_graphs(name):
 def test_compiled_layers(name):
     """Forward and backward, and with sizes that are symbols."""
     torch._dynamo.reset()
-    layer, dtype = made(name)
+    layer, dtype = layer_and_dtype(name)
     x, g = data(ALL, K, dtype), data(ALL, layer.out_features, dtype)
 
-    def results(call, rows, given):
+    def results(call, rows, grad):
         rows = rows.clone().requires_grad_()
         out = call(rows)
-        return out.detach(), *torch.autograd.grad(out, rows, given)
+        return out.detach(), *torch.autograd.grad(out, rows, grad)
 
     compiled = torch.compile(layer, dynamic=True)
     whole = results(layer, x, g)
     for count in (2, 16, 64, 200):
-        for got, expected in zip(results(compiled, x[:count], g[:count]), whole, strict=True):
-            assert same_bits(got, expected[:count]), count
+        for result, expected in zip(results(compiled, x[:count], g[:count]), whole, strict=True):
+            assert same_bits(result, expected[:count]), count
 
 
 @inductor

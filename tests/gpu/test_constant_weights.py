@@ -1,7 +1,7 @@
 """Weights that a kernel loads while the kernel before still runs.
 
 The fault that these tests find: a load of one of the operands is left out or comes twice. The bits
-are those of the same kernel that waits, for tiles, waves, clusters and slices.
+equal the bits of the same kernel that waits, for tiles, waves, clusters and slices.
 """
 
 import itertools
@@ -16,14 +16,14 @@ from support.cases import E4M3, E5M2, F16, F32, S8, check_all
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
-    asked,
     block_scales,
     kernel_name,
     kind_sizes,
     operands,
+    row_and_layout,
     rows,
 )
-from support.sparse_operands import compressed, made, multiply, options_of
+from support.sparse_operands import multiply, operand_of, options_of, sparse_matrix
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 BF16 = torch.bfloat16
@@ -77,9 +77,9 @@ def test_bits_are_those_of_scaled_mm(dtype, m, activation):
 @pytest.mark.parametrize("dtype", [BF16, F16, *EIGHT, F32], ids=str)
 def test_bits_are_those_of_sparse_products(dtype, m):
     def check(n, k):
-        w = made(n, k, dtype, device="cuda")
+        w = sparse_matrix(n, k, dtype, device="cuda")
         x = torch.randn(m, k, device="cuda").mul(9).to(dtype)
-        values, form = compressed(w)
+        values, form = operand_of(w)
         bias = None if dtype is S8 else torch.randn(n, device="cuda").to(BF16)
         if dtype is not F32:
             assert_same(OPS._linear24, OPS._constant_linear24, values, form, x, bias)
@@ -96,7 +96,7 @@ CHOSEN = ("whole", "waves", "ragged", "deep", "one_row", "one_k_block", "batch_w
 def bits_of_row(row, kind, **division):
     """The product of one kernel, with b constant and without."""
     m, n, k = kind_sizes(kind, row)
-    a, b = operands(*asked(row, "contiguous"), m, n, k, batch=kind.batch)
+    a, b = operands(*row_and_layout(row, "contiguous"), m, n, k, batch=kind.batch)
     options = {**row.types.options, **block_scales(row, m, n, k, step=len(kind.name))}
     options |= {"out_dtype": row.types.outs[0], "kernel_name": kernel_name(row, **division)}
     assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, a, b, **options)
@@ -131,15 +131,15 @@ def test_bits_of_every_sparse_kernel(row, cluster):
 
     def check(kind):
         m, n, k = kind.sizes(*row.tile, row.stages)
-        w = made(m, k, row.types.a, device="cuda")
+        w = sparse_matrix(m, k, row.types.a, device="cuda")
         strides = "padded" if row.layout == "TN" else "transposed_padded"
         x = cases.make(strides, n, k, dtype=row.types.b, device="cuda")
-        given = compressed(w)
+        operand = operand_of(w)
         options = {**options_of(row.types), "kernel_name": kernel_name(row, cluster)}
-        expected = multiply("b", w, x, given=given, **options)
+        expected = multiply("b", w, x, operand=operand, **options)
         for _ in range(3):
-            found = multiply("b", w, x, given=given, op=OPS._constant_scaled_mm, **options)
-            assert torch.equal(found, expected)
+            result = multiply("b", w, x, operand=operand, op=OPS._constant_scaled_mm, **options)
+            assert torch.equal(result, expected)
 
     kinds = CLUSTERS if cluster else [kind for kind in KINDS if kind.name in CHOSEN]
     check_all(((kind,) for kind in kinds if not kind.batch), check)

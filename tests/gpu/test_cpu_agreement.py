@@ -15,15 +15,15 @@ from support.cases import (
     S32,
     U8,
 )
-from support.dtype_matrix import everything
+from support.dtype_matrix import all_operands
 
 pytestmark = pytest.mark.gpu
 
 
-def to_cpu(given):
+def to_cpu(options):
     return {
         name: value.cpu() if isinstance(value, torch.Tensor) else value
-        for name, value in given.items()
+        for name, value in options.items()
     }
 
 
@@ -31,9 +31,9 @@ def to_cpu(given):
 def test_gpu_and_cpu_agree(types):
     """Integers in every bit, whatever they are; others within the bounds of both."""
     for out in types.outs:
-        a, b, given = everything(types, 150, 130, 300, out)
-        result = torch.ops.tcgemm.scaled_mm(a, b, **given).cpu()
-        expected = torch.ops.tcgemm.scaled_mm(a.cpu(), b.cpu(), **to_cpu(given))
+        a, b, options = all_operands(types, 150, 130, 300, out)
+        result = torch.ops.tcgemm.scaled_mm(a, b, **options).cpu()
+        expected = torch.ops.tcgemm.scaled_mm(a.cpu(), b.cpu(), **to_cpu(options))
         assert result.dtype == expected.dtype
         if out == S32:
             assert torch.equal(result, expected)
@@ -44,7 +44,7 @@ def test_gpu_and_cpu_agree(types):
             near = difference <= unit * expected.double().abs() + 1.0
             assert ((result == expected) | near).all()
         else:
-            value, bound = reference.evaluate(a, b, **given)
+            value, bound = reference.evaluate(a, b, **options)
             assert reference.largest_ratio(result, value.cpu(), bound.cpu()) <= 1
             assert reference.largest_ratio(expected, value.cpu(), bound.cpu()) <= 1
 
@@ -65,12 +65,12 @@ def test_quantize_gives_the_bits_of_the_cpu(granularity, dtype):
             signs = torch.randint(0, 2, scale.shape) * 2 - 1
             wild = signs * 2.0 ** torch.randint(-149, 128, scale.shape)
             wild = torch.where(torch.rand(scale.shape) < 0.1, float("nan"), wild)
-            for given in (expected_scale * 0.3, wild, torch.zeros_like(wild)):
+            for factors in (expected_scale * 0.3, wild, torch.zeros_like(wild)):
                 results = tcgemm.quantize(
-                    view.cuda(), dtype, granularity, scale=given.cuda(), amax=True
+                    view.cuda(), dtype, granularity, scale=factors.cuda(), amax=True
                 )
                 expected, _, amax = tcgemm.quantize(
-                    view, dtype, granularity, scale=given, amax=True
+                    view, dtype, granularity, scale=factors, amax=True
                 )
                 assert torch.equal(results[0].cpu().view(U8), expected.view(U8))
                 assert torch.equal(results[2].cpu(), amax)

@@ -17,16 +17,23 @@ from support import cases
 from support.cases import check_all
 from support.catalog_rows import (
     Kind,
-    asked,
     block_scales,
     kind_of,
     kind_sizes,
     launch,
     operands,
+    row_and_layout,
     rows,
 )
 from support.reference import same_bits
-from support.sparse_operands import compressed, dense_sides, made, multiply, options_of, pattern
+from support.sparse_operands import (
+    dense_sides,
+    multiply,
+    operand_of,
+    options_of,
+    pattern,
+    sparse_matrix,
+)
 
 SHAPES = (
     Kind("whole", lambda m, n, k, s: (m + 24, n + 40, 3 * k)),
@@ -41,14 +48,14 @@ WIDE = {torch.float16: 6, torch.float8_e4m3fn: 4, torch.float8_e5m2: 8}
 def device_name():
     """The GPU's name in the table of the planner."""
     name = torch.cuda.get_device_name()
-    found = [row["name"] for row in info.devices() if row["name"] in name]
-    if not found:
+    names = [row["name"] for row in info.devices() if row["name"] in name]
+    if not names:
         pytest.skip(f"the planner has no row for {name}")
-    return found[0]
+    return names[0]
 
 
-def drawn(x, data):
-    """x, whose elements become those of the kind of data."""
+def fill(x, data):
+    """Fills x with elements of this kind of data."""
     if data == "wide":
         limit = WIDE.get(x.dtype, 40)
         powers = 2.0 ** torch.randint(-limit, limit + 1, x.shape, device=x.device)
@@ -63,11 +70,11 @@ def on_cpu(x):
     return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype).copy_(x)
 
 
-def assert_same(found, expected):
-    equal = same_bits(found.cpu(), expected)
-    if found.dtype is torch.float64:  # a CPU has other bits of NaN
-        equal = torch.equal(found.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
-    assert equal, f"{int((found.cpu() != expected).sum())} of {expected.numel()} differ"
+def assert_same(result, expected):
+    equal = same_bits(result.cpu(), expected)
+    if result.dtype is torch.float64:  # a CPU has other bits of NaN
+        equal = torch.equal(result.cpu().nan_to_num(7.0), expected.nan_to_num(7.0))
+    assert equal, f"{int((result.cpu() != expected).sum())} of {expected.numel()} differ"
 
 
 def kinds_of_data(row):
@@ -81,8 +88,8 @@ def test_row_has_the_bits_of_the_emulator(row):
     def check(kind, data, out_dtype):
         kind = kind_of(kind, row)
         m, n, k = kind_sizes(kind, row)
-        a, b = operands(*asked(row, kind.out), m, n, k)
-        a = drawn(a, data)
+        a, b = operands(*row_and_layout(row, kind.out), m, n, k)
+        a = fill(a, data)
         scales = block_scales(row, m, n, k, step=len(kind.name), powers=False)
         guarded = cases.Guarded(kind.out, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **scales)
@@ -100,17 +107,17 @@ def test_sparse_row_has_the_bits_of_the_emulator(row):
 
     def check(kind, data, side):
         m, n, k = kind_sizes(kind, row)
-        w = made(m, k, row.types.a, device="cuda")
-        w = drawn(w, data)
+        w = sparse_matrix(m, k, row.types.a, device="cuda")
+        w = fill(w, data)
         strides = "padded" if row.layout == "TN" else "transposed_padded"
         x = cases.make(strides, n, k, dtype=row.types.b, device="cuda")
         x, shape = (x.mT, (m, n)) if side == "a" else (x, (n, m))
         out = torch.empty(shape, dtype=row.types.outs[0], device="cuda")
-        asks = options_of(row.types)
-        multiply(side, w, x, given=compressed(w), out=out, **asks, kernel_name=row.name)
+        call_options = options_of(row.types)
+        multiply(side, w, x, operand=operand_of(w), out=out, **call_options, kernel_name=row.name)
         sparse = tcgemm.compress24(w.cpu(), pattern=pattern(w.dtype))
         a, b = dense_sides(side, sparse, on_cpu(x))
-        options = asks | {"out_dtype": out.dtype, "kernel": row.name, "device": gpu}
+        options = call_options | {"out_dtype": out.dtype, "kernel": row.name, "device": gpu}
         assert_same(out, emulate.mm(a, b, **options))
 
     check_all(itertools.product(SHAPES, kinds_of_data(row), ("a", "b")), check)
@@ -123,7 +130,7 @@ def test_the_epilogue_has_the_bits_of_the_emulator(row):
     if row.types.integer or row.unrolled_only:
         pytest.skip("of another epilogue")
     m, n, k = 200, 136, 3 * row.tile[2] + 128 * row.block_scaled
-    a, b = operands(*asked(row, "padded"), m, n, k)
+    a, b = operands(*row_and_layout(row, "padded"), m, n, k)
     scales = block_scales(row, m, n, k, powers=False)
     addends = [cases.make("padded", m, n, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
     bias = cases.make("contiguous", n, dtype=torch.bfloat16, device="cuda")

@@ -28,14 +28,14 @@ def check(multiply, k, expected):
     row = torch.zeros(1, k, device="cuda", dtype=BF16)
     writer = SlowWriter(row, values)
     multiply(row)  # loads the kernel
-    found = []
+    results = []
     cases.spin(10)  # the host launches all kernels meanwhile
     for i in range(REPEATS):
         writer.write(i % 2)
-        found.append(multiply(row))
+        results.append(multiply(row))
     for i in range(2):
         value = expected(values[i, None])
-        for out in found[i::2]:
+        for out in results[i::2]:
             assert_exact(out, value)
 
 

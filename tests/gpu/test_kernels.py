@@ -28,13 +28,13 @@ from support.cases import BF16, F16, F32, F64, INT8, S32, check_all
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
-    asked,
     block_scales,
     every_row,
     kind_of,
     kind_sizes,
     launch,
     operands,
+    row_and_layout,
     rows,
 )
 from support.dtype_matrix import positive, scale_a, scale_b, zero_points
@@ -68,9 +68,9 @@ def test_this_build_has_kernels_for_hopper():
 def check_exact(row, kind, step, cluster=0):
     kind = kind_of(kind, row)
     m, n, k = kind_sizes(kind, row)
-    asks, layout = asked(row, kind.out, step)
+    operand_row, layout = row_and_layout(row, kind.out, step)
     shapes = {"batch": kind.batch, "shared": kind.shared}
-    a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
+    a, b = operands(operand_row, layout, m, n, k, whole=True, **shapes)
     scales = block_scales(row, m, n, k, step=len(kind.name) + step)
     shape = (*kind.batch, m, n)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
@@ -102,7 +102,7 @@ def test_row_on_normal_data(row):
     def check(kind, step, out_dtype):
         kind = kind_of(kind, row)
         m, n, k = kind_sizes(kind, row)
-        a, b = operands(*asked(row, kind.out, step), m, n, k)
+        a, b = operands(*row_and_layout(row, kind.out, step), m, n, k)
         scales = block_scales(row, m, n, k, step=m, powers=False)
         guarded = cases.Guarded(kind.out, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **scales)
@@ -137,15 +137,15 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
         m, n = (row.tile[0] + 8, row.tile[1] + 24) if step % 3 else (12 * row.tile[0], 2048)
         k = 2 * row.tile[2] + 128 * row.block_scaled
         exact = activation in (None, "relu")
-        a, b = operands(*asked(row, "padded"), m, n, k, whole=exact)
+        a, b = operands(*row_and_layout(row, "padded"), m, n, k, whole=exact)
         options = {"activation": activation} | block_scales(row, m, n, k, step=step, powers=exact)
-        given = {"device": "cuda", "largest": 9 if exact else None}
+        addend_options = {"device": "cuda", "largest": 9 if exact else None}
         if row.types.integer:
             options["alpha"] = 2.0**-12
         if bias_dtype:
-            options["bias"] = cases.make("contiguous", 1, n, dtype=bias_dtype, **given)[0]
+            options["bias"] = cases.make("contiguous", 1, n, dtype=bias_dtype, **addend_options)[0]
         if name:
-            options[name] = cases.make("padded", m, n, dtype=addend_dtype, **given)
+            options[name] = cases.make("padded", m, n, dtype=addend_dtype, **addend_options)
             options |= {"beta": -0.5} if name == "c" else {}
         guarded = cases.Guarded("padded", (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, **options)
@@ -158,10 +158,10 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
 
     activations = (None, "relu") if row.bias_only else (None, "relu", "gelu", "gelu_tanh", "silu")
     # The fused epilogue has no gelu for results of 32 bits.
-    given = itertools.product(activations, range(8))
+    pairs = itertools.product(activations, range(8))
     if row.unrolled_only:
-        given = [(a, step) for a, step in given if a != "gelu" or outs[step % len(outs)] != F32]
-    check_all(given, check)
+        pairs = [(a, step) for a, step in pairs if a != "gelu" or outs[step % len(outs)] != F32]
+    check_all(pairs, check)
 
 
 @rows(lambda row: row.uses_tma and row.types.a in cases.HALVES)
@@ -170,15 +170,15 @@ def test_row_with_the_argument_of_its_activation(row):
 
     def check(activation, dtype, ragged):
         m, n = (row.tile[0] + 8, row.tile[1] + 24) if ragged else (12 * row.tile[0], 2048)
-        a, b = operands(*asked(row, "padded"), m, n, 2 * row.tile[2])
+        a, b = operands(*row_and_layout(row, "padded"), m, n, 2 * row.tile[2])
         options = row.types.options | {"out_dtype": dtype, "kernel_name": row.name}
         options["bias"] = cases.make("contiguous", 1, n, dtype=dtype, device="cuda")[0]
         # relu needs its argument where a residual follows.
         addend = cases.make("padded", m, n, dtype=dtype, device="cuda")
-        others = {"residual": addend} if ragged or activation == "relu" else {}
-        others["activation"] = activation
-        out, z = torch.ops.tcgemm.scaled_mm.with_z(a, b, **options, **others)
-        assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **others))
+        epilogue = {"residual": addend} if ragged or activation == "relu" else {}
+        epilogue["activation"] = activation
+        out, z = torch.ops.tcgemm.scaled_mm.with_z(a, b, **options, **epilogue)
+        assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **epilogue))
         assert torch.equal(z, torch.ops.tcgemm.scaled_mm(a, b, **options))
 
     check_all(itertools.product(("relu", "gelu", "gelu_tanh", "silu"), (BF16, F16), (0, 1)), check)
@@ -195,28 +195,28 @@ def test_row_with_every_option(row):
 
     def check(out_strides, step, out_dtype):
         m, n, k = row.tile[0] + 21, row.tile[1] + 11, row.tile[2] + 5
-        a, b = operands(*asked(row, out_strides, step), m, n, k, whole=True)
+        a, b = operands(*row_and_layout(row, out_strides, step), m, n, k, whole=True)
         addends = (
             (("odd_pitch", m, n, F32), ("contiguous", 1, n, F16), ("padded", m, n, F16)),
             (("padded", m, n, F32), ("contiguous", m, 1, BF16), None),
             (None, ("transposed_padded", 1, n, F32), ("padded", m, n, BF16)),
             (("transposed", m, n, F16), None, ("expanded_both", m, n, F32)),
         )[step]
-        given = [words and addend(*words, out_dtype) for words in addends]
+        terms = [words and addend(*words, out_dtype) for words in addends]
         options = {"alpha": 2.0, "beta": -3.0, "activation": "relu"}
         options |= block_scales(row, m, n, k, step=step)
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
-        launch(row, a, b, *given, out=guarded.view, **options)
+        launch(row, a, b, *terms, out=guarded.view, **options)
         options |= row.types.options | {"out_dtype": out_dtype}
-        reference.assert_exact(guarded.view, reference.exact(a, b, *given, **options))
+        reference.assert_exact(guarded.view, reference.exact(a, b, *terms, **options))
         assert guarded.untouched()
 
     outs = row.types.outs
     check_all(
         (
-            (strides, step, outs[(index + step + more) % len(outs)])
+            (strides, step, outs[(index + step + shift) % len(outs)])
             for (index, strides), step in itertools.product(enumerate(OUT_STRIDES), range(4))
-            for more in range(0, len(outs), 3)
+            for shift in range(0, len(outs), 3)
         ),
         check,
     )
@@ -226,7 +226,7 @@ def test_row_with_every_option(row):
 def test_row_with_an_activation(row):
     def check(activation, out_strides):
         m, n, k = row.tile[0] + 5, row.tile[1] + 3, 80 + 128 * row.block_scaled
-        a, b = operands(*asked(row, out_strides), m, n, k)
+        a, b = operands(*row_and_layout(row, out_strides), m, n, k)
         bias = cases.make("contiguous", 1, n, dtype=F32, device="cuda")[0]
         alpha = 2.0**-15 if row.types.integer else 0.25
         options = {"activation": activation, "alpha": alpha}
@@ -245,14 +245,14 @@ def test_row_with_scales(row):
 
     def check(out_strides, step, out_dtype):
         m, n, k = row.tile[0] + 37, row.tile[1] + 8 * step + 3, 2 * row.tile[2] + 131
-        a, b = operands(*asked(row, out_strides, step), m, n, k, whole=True)
+        a, b = operands(*row_and_layout(row, out_strides, step), m, n, k, whole=True)
         scale_strides = ("contiguous", "transposed", "step_both")[step % 3]
         options = block_scales(row, m, n, k, step=step, strides=scale_strides)
         if not options:
             kinds = (("row", "row"), ("tensor", "row"), ("row", ""), ("", "row"))[step % 4]
-            given = {"device": "cuda", "powers": True, "strides": scale_strides}
-            options["scale_a"] = scale_a(kinds[0], m, k, **given)
-            options["scale_b"] = scale_b(kinds[1], n, k, **given)
+            scale_options = {"device": "cuda", "powers": True, "strides": scale_strides}
+            options["scale_a"] = scale_a(kinds[0], m, k, **scale_options)
+            options["scale_b"] = scale_b(kinds[1], n, k, **scale_options)
             options = {name: scale for name, scale in options.items() if scale is not None}
         if row.types.integer:
             options["alpha"] = 2.0**-12
@@ -272,14 +272,14 @@ def test_row_with_scales(row):
         assert guarded.untouched()
         # It makes its own result, a row-major one; where some is computed again, another kernel.
         if not (out_strides.startswith("transposed") or row.split_fp32):
-            more = keywords | last | {"kernel_name": row.name}
-            out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **more)
+            arguments = keywords | last | {"kernel_name": row.name}
+            out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **arguments)
             assert torch.equal(out, guarded.view)
             reference.assert_amax(amax, a, b, **keywords)
 
     outs = [out for out in row.types.outs if out != S32]
-    given = itertools.product(enumerate(OUT_STRIDES), range(4))
-    check_all(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in given), check)
+    steps = itertools.product(enumerate(OUT_STRIDES), range(4))
+    check_all(((s, step, outs[(i + step) % len(outs)]) for (i, s), step in steps), check)
 
 
 # Features of single families.

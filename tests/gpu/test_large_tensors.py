@@ -75,15 +75,15 @@ def test_operands_past_two_to_the_31(free_memory, strides, dtype, kernel):
     a = cases.empty(strides, (m, k), dtype=dtype, device="cuda")
     a.copy_(small(dtype, m, k))
     b = small(dtype, k, n) if dtype == F16 else small(dtype, n, k).t()
-    given, scale = {}, torch.ones(m, 1, device="cuda")
+    terms, scale = {}, torch.ones(m, 1, device="cuda")
     if dtype == S8:
-        given["zero_b"] = torch.full((1, n), 3, dtype=S32, device="cuda")
+        terms["zero_b"] = torch.full((1, n), 3, dtype=S32, device="cuda")
     elif dtype == E4M3:
         scale = 2.0 ** torch.randint(-1, 2, (m, dtype_matrix.blocks(k))).to("cuda")
-        given["scale_a"] = scale
+        terms["scale_a"] = scale
     out = torch.full((m, n), NAN, dtype=F32, device="cuda")
     options = {"kernel_name": kernel, "out_dtype": F32}
-    torch.ops.tcgemm.scaled_mm.out(a, b, **given, **options, out=out)
+    torch.ops.tcgemm.scaled_mm.out(a, b, **terms, **options, out=out)
     for first in range(0, m, CHUNK):
         rows = slice(first, first + CHUNK)
         left = a[rows].float() * reference.expand_scale(scale[rows], len(a[rows]), k).float()

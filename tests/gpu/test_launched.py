@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -49,10 +50,10 @@ KERNEL = re.compile(r"\(row (\d+) of the catalog, (\w+) epilogue\)")
 
 def products_of(names):
     """(row, epilogue path) of each name that is a product's."""
-    found = [match.groups() for match in map(PRODUCT.search, names) if match]
+    matches = [match.groups() for match in map(PRODUCT.search, names) if match]
     return [
         (int(row or other), EPILOGUE_PATHS[int(path or and_path)])
-        for row, path, other, and_path in found
+        for row, path, other, and_path in matches
     ]
 
 
@@ -78,15 +79,15 @@ def check_launched(names, text, products=1, sums=0):
     assert len(names) == (1 + copies + sums + adds) * products, (names, text)
 
 
-def check_chain(names, found, kernel, text, products):
+def check_chain(names, launches, kernel, text, products):
     """f32 operands in parts launch both passes, the kernel, its alternative and the recompute
     kernel, whatever the data."""
     split = sum("split_in_" in name for name in names)
     kernels = 2 + ("\n  alternative " in text)
     assert split == 2 * products, (names, text)
-    assert len(found) == kernels * products, (names, text)
-    assert found.count(kernel) == products, (names, text)
-    assert len(names) == split + len(found), (names, text)
+    assert len(launches) == kernels * products, (names, text)
+    assert launches.count(kernel) == products, (names, text)
+    assert len(names) == split + len(launches), (names, text)
 
 
 def calls(types):
@@ -118,11 +119,11 @@ def calls(types):
     # explain has no c: as an addend of the result's shape it costs what a residual costs.
     text = tcgemm.explain(a, b, residual=residual, **types.options)
     yield "addmm", lambda: tcgemm.addmm(residual, a, b, **types.options), text
-    given = {"scale_a": dtype_matrix.scale_a("row", 512, 384, device="cuda"), "out_dtype": wide}
-    yield product("scale_a", a, b, **given)
+    scales = {"scale_a": dtype_matrix.scale_a("row", 512, 384, device="cuda"), "out_dtype": wide}
+    yield product("scale_a", a, b, **scales)
     if types.fp8 and types.precision is None:
-        given["scale_b"] = dtype_matrix.scale_b("128x128", 640, 384, device="cuda")
-        yield product("blocks", a, b, **given)
+        scales["scale_b"] = dtype_matrix.scale_b("128x128", 640, 384, device="cuda")
+        yield product("blocks", a, b, **scales)
     batches = make("NN", 256, 192, 128, batch=(6,))
     yield product("a batch", *batches)
     yield product("a batch of one b", batches[0], batches[1][0])
@@ -149,20 +150,19 @@ def test_zero_points_launch_sums(tmp_path):
     zero = torch.ones(1, 1, dtype=S32, device="cuda")
     # explain has no zero points: to the kernel itself they cost what a bias costs.
     text = tcgemm.explain(a, b.t(), bias=torch.zeros(512, dtype=S32, device="cuda"))
-    for given in ({"zero_a": zero}, {"zero_b": zero}, {"zero_a": zero, "zero_b": zero}):
-        names = launched(lambda given=given: tcgemm.mm(a, b.t(), **given), tmp_path)
-        check(str(list(given)), names, text, 1, len(given))
+    for zeros in ({"zero_a": zero}, {"zero_b": zero}, {"zero_a": zero, "zero_b": zero}):
+        names = launched(partial(tcgemm.mm, a, b.t(), **zeros), tmp_path)
+        check(str(list(zeros)), names, text, 1, len(zeros))
 
 
 def test_quantize_launches_one_kernel(tmp_path):
     x = torch.randn(300, 200, device="cuda")
     for granularity, passes in (("tensor", 2), ("row", 1), ("1x128", 1), ("128x128", 1)):
-        names = launched(lambda g=granularity: tcgemm.quantize(x, E4M3, g), tmp_path)
+        quantize = partial(tcgemm.quantize, x, E4M3, granularity)
+        names = launched(quantize, tmp_path)
         assert len(names) == passes, names
         assert all("tcgemm" in name for name in names), names
-        scale = tcgemm.quantize(x, E4M3, granularity)[1]
-        given = {"scale": scale, "amax": True}
-        names = launched(lambda g=granularity, o=given: tcgemm.quantize(x, E4M3, g, **o), tmp_path)
+        names = launched(partial(quantize, scale=quantize()[1], amax=True), tmp_path)
         assert len(names) == 1 and "tcgemm" in names[0], names
 
 

@@ -93,10 +93,10 @@ def test_row_of_batches(row):
 def test_row_of_results_of_any_strides(row):
     m, n, k = row.tile
     a, b = operands(row, m + 21, columns(row, n + 11), 2 * k + 16, PADDED)
-    want = expected(row, a, b)
+    value = expected(row, a, b)
     kinds = ("contiguous", "padded", "odd_pitch", "step_both", "transposed_padded")
     for strides in kinds[: 1 if row.unrolled_only else None]:
-        guarded = cases.Guarded(strides, want.shape, dtype=S32, device="cuda")
+        guarded = cases.Guarded(strides, value.shape, dtype=S32, device="cuda")
         if row.input == "b1":
             keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": row.name}
             OPS._binary_mm.out(a.packed, b.packed, **keywords, out=guarded.view)
@@ -108,7 +108,7 @@ def test_row_of_results_of_any_strides(row):
             )
         else:
             continue
-        assert torch.equal(guarded.view.cpu(), want)
+        assert torch.equal(guarded.view.cpu(), value)
         assert guarded.untouched()
 
 
@@ -120,20 +120,20 @@ def test_row_with_its_epilogues(row):
         a, b = operands(row, *size, ALIGNED)
         if row.input == "b1":
             for operation in ("and",) if row.unrolled_only else OPERATIONS:
-                got = product(row, a, b, operation)
-                assert torch.equal(got.cpu(), expected(row, a, b, operation))
+                result = product(row, a, b, operation)
+                assert torch.equal(result.cpu(), expected(row, a, b, operation))
             continue
         rows, columns = size[:2]
         zero_a = torch.randint(-8, 9, (rows, 1), dtype=S32)
         zero_b = torch.randint(-8, 9, (1, columns), dtype=S32)
         bias = torch.randint(-99, 99, (1, columns), dtype=S32)
-        want = (packed.wide(a) - zero_a) @ (packed.wide(b) - zero_b) + bias
-        given = {"zero_a": zero_a.cuda(), "zero_b": zero_b.cuda(), "bias": bias.cuda()}
-        assert torch.equal(product(row, a, b, **given).cpu(), want.to(S32))
+        value = (packed.wide(a) - zero_a) @ (packed.wide(b) - zero_b) + bias
+        terms = {"zero_a": zero_a.cuda(), "zero_b": zero_b.cuda(), "bias": bias.cuda()}
+        assert torch.equal(product(row, a, b, **terms).cpu(), value.to(S32))
         scale = 2.0 ** torch.randint(-9, -5, (1, columns))
-        got = product(row, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
-        want = (packed.exact(a, b).float() * scale).relu().to(BF16)
-        assert torch.equal(got.cpu(), want)
+        result = product(row, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
+        value = (packed.exact(a, b).float() * scale).relu().to(BF16)
+        assert torch.equal(result.cpu(), value)
 
 
 # The choices of the planner, with their passes.
@@ -148,8 +148,8 @@ def test_int4_products_of_the_planner(signs):
         m, n, k = size
         a = placed(packed.int4(m, k, signed=signs[0]).cuda(), layout)
         b = placed(packed.int4(n, k, signed=signs[1]).cuda(), layout).t()
-        got = tcgemm.mm(a, b, out_dtype=out_dtype)
-        assert torch.equal(got.cpu(), packed.exact(a, b).to(S32).to(out_dtype))
+        result = tcgemm.mm(a, b, out_dtype=out_dtype)
+        assert torch.equal(result.cpu(), packed.exact(a, b).to(S32).to(out_dtype))
 
     shapes = ((1, 1, 2), (5, 70, 34), (129, 257, 1022), (512, 384, 4096), (16, 4096, 2050))
     check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD), (S32, F32)), check)
@@ -162,8 +162,8 @@ def test_binary_products_of_the_planner(operation):
         m, n, k = size
         a = placed(packed.bits(m, k).cuda(), layout)
         b = placed(packed.bits(n, k).cuda(), layout).t()
-        got = tcgemm.binary_mm(a, b, operation)
-        assert torch.equal(got.cpu(), packed.counted(a, b, operation).to(S32))
+        result = tcgemm.binary_mm(a, b, operation)
+        assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
 
     shapes = ((1, 1, 1), (5, 70, 33), (129, 257, 4095), (512, 384, 16384), (16, 2048, 70000))
     check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)

@@ -41,7 +41,7 @@ def make(case, rows, k, n, dtype):
 
 
 def check(out, x, packed, case):
-    """float32 holds all digits of the sums, but not those of nf4 and e4m3."""
+    """float32 holds all digits of the sums, but not of the sums of nf4 and e4m3."""
     sums = exact_product(x, packed)
     if case.format in ("nf4", "e4m3"):
         size = x.double().abs() @ packed.dequantize(torch.float32).double().abs().t()
@@ -52,10 +52,10 @@ def check(out, x, packed, case):
 
 @KERNELS
 def test_every_kernel_is_exact(row):
-    dtype, formats, most = kernel(row)
+    dtype, formats, limit = kernel(row)
     for case in formats:
         for n, k, rows in SIZES:
-            x, packed = make(case, min(rows, most), k, n, dtype)
+            x, packed = make(case, min(rows, limit), k, n, dtype)
             out = product(x, packed, row.name, out_dtype=torch.float32)
             check(out, x, packed, case)
 
@@ -65,20 +65,20 @@ def test_many_tiles_of_a_cta(row):
     """A tile begins in the first stage, or in the one behind the last stage of the tile before. It
     has fewer blocks than there are stages, or more. Warpgroups that divide one k-block have none,
     or one."""
-    dtype, formats, most = kernel(row)
+    dtype, formats, limit = kernel(row)
     for case in (formats[0], formats[-1]):
         for k in (64, 192, 320, 704):
-            x, packed = make(case, min(20, most), k, 128 * 300, dtype)
+            x, packed = make(case, min(20, limit), k, 128 * 300, dtype)
             check(product(x, packed, row.name, out_dtype=torch.float32), x, packed, case)
 
 
 @KERNELS
 def test_k_that_ends_in_a_block(row):
     """The memory behind the last elements of x has NaN, which the kernel must not multiply."""
-    dtype, formats, most = kernel(row)
-    for case in (each for each in formats if each.group_size is None):
+    dtype, formats, limit = kernel(row)
+    for case in [case for case in formats if case.group_size is None]:
         for k in (8, 37, 72, 200, 1000, 2041):
-            x, packed = make(case, min(20, most), k, 136, dtype)
+            x, packed = make(case, min(20, limit), k, 136, dtype)
             padded = torch.full((x.shape[0], k + 72 - k % 8), float("nan"), device="cuda").to(dtype)
             for strided in (x, padded[:, :k].copy_(x)):
                 check(product(strided, packed, row.name, out_dtype=torch.float32), x, packed, case)
@@ -87,26 +87,26 @@ def test_k_that_ends_in_a_block(row):
 @KERNELS
 def test_a_table_that_the_kernel_before_writes(row):
     """That kernel lets this one start early, and takes long. A constant table is read at once."""
-    dtype, formats, most = kernel(row)
+    dtype, formats, limit = kernel(row)
     if formats is not FOUR_BITS:
         pytest.skip("8 bits have no table")
     depth = 1 << 17
-    x, packed = make(Case("fp4", 64), min(8, most), 1024, 520, dtype)
+    x, packed = make(Case("fp4", 64), min(8, limit), 1024, 520, dtype)
     words = packed.arranged().clone()
     table = words[:64].view(torch.float32).reshape(1, 16)
     one = torch.zeros(1, depth, device="cuda", dtype=torch.bfloat16)
     one[0, 0] = 1
     tables = [torch.zeros(depth, 16, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
-    for factor, given in enumerate(tables, 1):
-        given[0] = factor * table[0]
+    for factor, matrix in enumerate(tables, 1):
+        matrix[0] = factor * table[0]
     whole = exact_product(x, packed)
     options = {"kernel_name": row.name, "out_dtype": torch.float32, **packed.order._asdict()}
-    found = []
+    results = []
     for _ in range(20):
-        for given in tables:
-            tcgemm.mm(one, given, out=table, out_dtype=torch.float32)
-            found.append(torch.ops.tcgemm.packed_mm(x, words, **options))
-    for i, out in enumerate(found):
+        for matrix in tables:
+            tcgemm.mm(one, matrix, out=table, out_dtype=torch.float32)
+            results.append(torch.ops.tcgemm.packed_mm(x, words, **options))
+    for i, out in enumerate(results):
         assert torch.equal(out, (1 + i % 2) * whole), i
     for _ in range(20):
         out = product(x, packed, row.name, out_dtype=torch.float32, constant_b=True)
@@ -115,8 +115,8 @@ def test_a_table_that_the_kernel_before_writes(row):
 
 @KERNELS
 def test_strides_of_x_and_of_the_result(row):
-    dtype, formats, most = kernel(row)
-    x, packed = make(formats[0], min(24, most), 320, 136, dtype)
+    dtype, formats, limit = kernel(row)
+    x, packed = make(formats[0], min(24, limit), 320, 136, dtype)
     whole = exact_product(x, packed).to(dtype)
     padded = torch.zeros(x.shape[0], 328, device="cuda", dtype=dtype)[:, :320]
     odd = torch.zeros(x.shape[0], 333, device="cuda", dtype=dtype)[:, 3:323]
@@ -131,8 +131,8 @@ def test_strides_of_x_and_of_the_result(row):
 
 @KERNELS
 def test_epilogue(row):
-    dtype, formats, most = kernel(row)
-    x, packed = make(formats[0], min(24, most), 512, 200, dtype)
+    dtype, formats, limit = kernel(row)
+    x, packed = make(formats[0], min(24, limit), 512, 200, dtype)
     sums = exact_product(x, packed)
     bias, residual = torch.ones(200, device="cuda"), torch.full_like(sums, 2.0)
     options = {"bias": bias, "residual": residual, "alpha": 0.5, "out_dtype": torch.float32}
@@ -152,11 +152,11 @@ def test_a_cluster_adds_slices(row):
     for case in formats[:2]:
         for rows, slices in itertools.product((64, 37), (2, 3, 4)):
             x, packed = make(case, rows, 1024, 264, dtype)
-            whole, called = exact_product(x, packed), f"{row.name}/{slices}c"
-            assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
-            assert torch.equal(product(x, packed, called), whole.to(dtype))
+            whole, kernel_name = exact_product(x, packed), f"{row.name}/{slices}c"
+            assert torch.equal(product(x, packed, kernel_name, out_dtype=torch.float32), whole)
+            assert torch.equal(product(x, packed, kernel_name), whole.to(dtype))
             bias = torch.ones(264, device="cuda", dtype=dtype)
-            out = product(x, packed, called, bias=bias, activation="relu")
+            out = product(x, packed, kernel_name, bias=bias, activation="relu")
             assert torch.equal(out, (whole + 1).relu().to(dtype))
 
 
@@ -181,22 +181,22 @@ def test_another_kernel_adds_slices(row):
     dtype, formats, _ = kernel(row)
     if not row.divides_k:
         pytest.skip("this kernel has no slices")
-    for case in (each for each in formats[:4] if each.format != "e4m3"):  # its sums are rounded
+    for case in [case for case in formats[:4] if case.format != "e4m3"]:  # its sums are rounded
         for n, k, rows in ((264, 1024, 64), (131, 1280, 37), (1000, 2176, 300), (40, 640, 1)):
             x, packed = make(case, rows, k, n, dtype)
             whole = exact_product(x, packed)
             residual = torch.randint(-9, 9, (rows, n), device="cuda").float()
             terms = {"bias": torch.ones(n, device="cuda"), "residual": residual, "alpha": 0.5}
             for slices in (2, 3, 5, 9):
-                called = f"{row.name}/{slices}"
-                assert torch.equal(product(x, packed, called, out_dtype=torch.float32), whole)
-                assert torch.equal(product(x, packed, called), whole.to(dtype))
+                kernel_name = f"{row.name}/{slices}"
+                assert torch.equal(product(x, packed, kernel_name, out_dtype=torch.float32), whole)
+                assert torch.equal(product(x, packed, kernel_name), whole.to(dtype))
                 out = product(
-                    x, packed, called, activation="relu", out_dtype=torch.float32, **terms
+                    x, packed, kernel_name, activation="relu", out_dtype=torch.float32, **terms
                 )
                 assert torch.equal(out, (0.5 * whole + 1).relu() + residual)
                 out = torch.full((n, rows), 7.0, device="cuda", dtype=dtype).t()
-                words = packed.order._asdict() | {"kernel_name": called}
+                words = packed.order._asdict() | {"kernel_name": kernel_name}
                 torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), **words, out=out)
                 assert torch.equal(out, whole.to(dtype))
 
@@ -215,7 +215,7 @@ def test_the_choice_of_the_planner_is_exact(shape, rows):
 
 @pytest.mark.gpu
 def test_random_weights_are_as_accurate_as_16_bits():
-    """The error against the exact weight is that of rounding elements, scales and a table."""
+    """The error against the exact weight comes from rounding elements, scales and a table."""
     unit = 2.0**-9
     for case in (*FOUR_BITS, *EIGHT_BITS):
         for rows in (4, 16, 128, 600):

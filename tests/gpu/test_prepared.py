@@ -56,7 +56,7 @@ def assert_alike(x, w, p):
     """The same bits where both products are of parts, and a right result where one is not."""
     out, expected = tcgemm.mm(x, p.t()), tcgemm.mm(x, w.t())
     ways = way(x, p.t()), way(x, w.t())
-    if ways[0] == ways[1] or all("terms" in each for each in ways):
+    if ways[0] == ways[1] or all("terms" in text for text in ways):
         assert_same(out, expected)
     else:
         reference.assert_close(out, x, w.t())
@@ -150,8 +150,8 @@ def test_gradients_are_those_without_it():
         for weight in (p, w):
             out = tcgemm.linear(x, weight, bias, activation=activation)
             results.append((out, *torch.autograd.grad(out.sin().sum(), (x, w, bias))))
-        for mine, theirs in zip(*results, strict=True):
-            assert_same(mine, theirs)
+        for grad, expected in zip(*results, strict=True):
+            assert_same(grad, expected)
 
 
 # Time.
@@ -165,8 +165,8 @@ def test_memory(kind, least):
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     p = tcgemm.prepare(w)
-    kept = torch.cuda.memory_allocated() - before
-    assert p.nbytes <= kept < p.nbytes + 2**21
+    growth = torch.cuda.memory_allocated() - before
+    assert p.nbytes <= growth < p.nbytes + 2**21
     assert least * w.nbytes < p.nbytes < (least + 0.05) * w.nbytes
     assert torch.cuda.max_memory_allocated() - before < 2.6 * w.nbytes
     del p
@@ -200,7 +200,7 @@ def test_other_streams_need_not_wait():
 def test_graphs_hold_the_parts(kind):
     x, w = data("normal", M, K), data(kind, N, K)
     p = tcgemm.prepare(w)
-    graph, out = cases.captured(lambda: tcgemm.linear(x, p, activation="relu"))
+    graph, out = cases.graph_of(lambda: tcgemm.linear(x, p, activation="relu"))
     for of_x in KINDS:
         x.copy_(data(of_x, M, K))
         out.fill_(float("nan"))
@@ -239,9 +239,9 @@ def test_a_weight_that_changed_is_refused():
         change(w)
         with pytest.raises(RuntimeError, match="whose weight was changed in place, moved or ex"):
             tcgemm.linear(x, p)
-    moved = torch.nn.Linear(K, N, device="cuda")
-    p = tcgemm.prepare(moved.weight)
-    moved.cpu()
+    module = torch.nn.Linear(K, N, device="cuda")
+    p = tcgemm.prepare(module.weight)
+    module.cpu()
     assert not p.fresh
 
 
@@ -253,10 +253,10 @@ def test_copies_and_moves():
     w.zero_()
     assert other.packed.data_ptr() != p.packed.data_ptr() and other.parts == "f16"
     assert_same(tcgemm.linear(x, other), expected)
-    there = other.to("cpu")
-    assert there.parts is None and there.nbytes == 0 and there.device.type == "cpu"
-    reference.assert_close(tcgemm.linear(x.cpu(), there), x.cpu(), other.weight.cpu().t())
-    assert_same(tcgemm.linear(x, there.to("cuda")), expected)
+    on_cpu = other.to("cpu")
+    assert on_cpu.parts is None and on_cpu.nbytes == 0 and on_cpu.device.type == "cpu"
+    reference.assert_close(tcgemm.linear(x.cpu(), on_cpu), x.cpu(), other.weight.cpu().t())
+    assert_same(tcgemm.linear(x, on_cpu.to("cuda")), expected)
     with pytest.raises(RuntimeError, match="must be on one device"):
         tcgemm.linear(x.cpu(), other)
 
@@ -265,26 +265,26 @@ def test_the_operators_pass_opcheck():
     x, w = data("normal", 200, 160), data("normal", 96, 160).requires_grad_()
     opcheck(torch.ops.tcgemm.prepare.default, (w.detach(),))
     blob = torch.ops.tcgemm.prepare(w.detach())
-    given = (x, w.t(), *[None] * 8, blob)
-    opcheck(torch.ops.tcgemm.scaled_mm.default, given, {"activation": "gelu"})
-    opcheck(torch.ops.tcgemm.scaled_mm_amax.default, given)
+    operands = (x, w.t(), *[None] * 8, blob)
+    opcheck(torch.ops.tcgemm.scaled_mm.default, operands, {"activation": "gelu"})
+    opcheck(torch.ops.tcgemm.scaled_mm_amax.default, operands)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_on_the_second_gpu():
     x, w = data("normal", M, K), data("elements", N, K)
     expected = tcgemm.linear(x, w).cpu()
-    there = tcgemm.prepare(w.to("cuda:1"))
-    assert there.packed.device == torch.device("cuda:1") and there.parts == "bf16"
-    assert_same(tcgemm.linear(x.to("cuda:1"), there).cpu(), expected)
-    moved = tcgemm.prepare(w).to("cuda:1")
-    assert_same(tcgemm.linear(x.to("cuda:1"), moved).cpu(), expected)
+    on_second = tcgemm.prepare(w.to("cuda:1"))
+    assert on_second.packed.device == torch.device("cuda:1") and on_second.parts == "bf16"
+    assert_same(tcgemm.linear(x.to("cuda:1"), on_second).cpu(), expected)
+    copy_on_second = tcgemm.prepare(w).to("cuda:1")
+    assert_same(tcgemm.linear(x.to("cuda:1"), copy_on_second).cpu(), expected)
     layer = tcgemm.nn.Linear(K, N, device="cuda:1").eval()
     layer(x.to("cuda:1"))
     assert layer.prepared.packed.device == torch.device("cuda:1")
     assert torch.cuda.current_device() == 0
     with pytest.raises(RuntimeError, match="must be on one device"):
-        tcgemm.linear(x, there)
+        tcgemm.linear(x, on_second)
 
 
 # Layers.
@@ -296,7 +296,7 @@ def layer():
 
 
 @torch.no_grad()
-def right(layer, x):
+def uses_parts(layer, x):
     out = layer(x)
     assert_same(out, tcgemm.linear(x, layer.weight, layer.bias, activation="gelu"))
     return layer.prepared is not None
@@ -304,31 +304,31 @@ def right(layer, x):
 
 def test_layers_keep_the_parts_of_their_weight(layer):
     x = data("normal", M, K)
-    assert right(layer, x)
-    kept = layer.prepared
-    assert kept.parts == "f16" and kept.nbytes > layer.weight.nbytes
-    assert right(layer, x) and layer.prepared is kept
+    assert uses_parts(layer, x)
+    prepared = layer.prepared
+    assert prepared.parts == "f16" and prepared.nbytes > layer.weight.nbytes
+    assert uses_parts(layer, x) and layer.prepared is prepared
     with torch.no_grad():
         layer.weight.mul_(2)
-    assert not right(layer, x) and right(layer, x)
+    assert not uses_parts(layer, x) and uses_parts(layer, x)
     layer.load_state_dict(tcgemm.nn.Linear(K, N).state_dict())
-    assert not right(layer, x) and right(layer, x)
+    assert not uses_parts(layer, x) and uses_parts(layer, x)
     assert list(layer.state_dict()) == ["weight", "bias"]
     other = copy.deepcopy(layer)
-    assert other.prepared is None and right(other, x)
-    assert not right(layer.train(), x)
-    assert right(layer.eval(), x)
+    assert other.prepared is None and uses_parts(other, x)
+    assert not uses_parts(layer.train(), x)
+    assert uses_parts(layer.eval(), x)
     assert layer.cpu().prepared is None
-    assert right(layer.cuda(), x)
+    assert uses_parts(layer.cuda(), x)
 
 
 def test_layers_give_the_memory_back(layer):
     x = data("normal", M, K)
-    right(layer, x)
+    uses_parts(layer, x)
     torch.cuda.synchronize()
-    before, kept = torch.cuda.memory_allocated(), layer.prepared.nbytes
+    before, nbytes = torch.cuda.memory_allocated(), layer.prepared.nbytes
     layer.train()
-    assert before - torch.cuda.memory_allocated() >= kept
+    assert before - torch.cuda.memory_allocated() >= nbytes
 
 
 def test_layers_under_autocast_and_other_precisions(layer):
@@ -341,13 +341,13 @@ def test_layers_under_autocast_and_other_precisions(layer):
         assert_same(layer(x), expected)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert layer.prepared is None and right(layer, x)
+    assert layer.prepared is None and uses_parts(layer, x)
 
 
 def test_graphs_of_layers_hold_their_parts(layer):
     x = data("normal", M, K)
     with torch.no_grad():
-        graph, out = cases.captured(lambda: layer(x))
+        graph, out = cases.graph_of(lambda: layer(x))
     assert layer.prepared is not None
     expected = copy.deepcopy(layer)
     layer.train()  # what the graph reads stays
@@ -364,7 +364,7 @@ def test_graphs_of_layers_hold_their_parts(layer):
 def test_compiled_layers_use_their_parts_and_notice_changes(layer):
     torch._dynamo.reset()
     x = data("normal", M, K)
-    right(layer, x)
+    uses_parts(layer, x)
     compiled, targets = cases.compiled(layer)
     with torch.no_grad():
         assert_same(compiled(x), layer(x))

@@ -51,7 +51,7 @@ def test_data_are_those_of_the_record(record):
 
 def test_a_second_run_gives_the_same_bits(record):
     assert len(record["results"]) == 12
-    assert all("bits" in found for found in record["results"].values())
+    assert all("bits" in result for result in record["results"].values())
     assert recorded_bits.run("cpu", 12, {}) == record
     assert recorded_bits.differences(record, record, {}) == ([], [])
 
@@ -59,9 +59,9 @@ def test_a_second_run_gives_the_same_bits(record):
 def test_differences_are_reported(record):
     number = next(iter(record["results"]))
     for change in ({"bits": "0" * 16, "kernels": []}, {"error": "RuntimeError: no"}):
-        changed = copy.deepcopy(record)
-        changed["results"][number] = change
-        wrong, _notes = recorded_bits.differences(record, changed, {})
+        other = copy.deepcopy(record)
+        other["results"][number] = change
+        wrong, _notes = recorded_bits.differences(record, other, {})
         assert len(wrong) == 1
         assert f"problem {number}" in wrong[0]
     for name in ("pool", "problems"):

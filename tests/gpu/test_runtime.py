@@ -23,7 +23,7 @@ from support.cases import (
     spin,
     waits_for_nothing,
 )
-from support.dtype_matrix import everything
+from support.dtype_matrix import all_operands
 
 pytestmark = pytest.mark.gpu
 
@@ -48,16 +48,16 @@ def test_runs_on_the_current_stream(types, size):
     stream = torch.cuda.Stream()
     x, w = types.operands("NN", size, size, size, device="cuda", whole=True)
     new_x, _ = types.operands("NN", size, size, size, device="cuda", whole=True)
-    a, b, given = everything(types, size, size, size, types.outs[-1])
-    new, _, others = everything(types, size, size, size, types.outs[-1])
-    tensors = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
+    a, b, options = all_operands(types, size, size, size, types.outs[-1])
+    new, _, new_options = all_operands(types, size, size, size, types.outs[-1])
+    tensors = [name for name, value in options.items() if isinstance(value, torch.Tensor)]
     amax_too = torch.ops.tcgemm.scaled_mm_amax
     expected = reference.exact(new_x, w, **types.options)
-    expected_scaled, expected_amax = amax_too(new, b, **others)
+    expected_scaled, expected_amax = amax_too(new, b, **new_options)
     into = torch.full_like(expected, cases.poison(expected.dtype))
 
     def multiply():
-        return tcgemm.mm(x, w, **types.options), *amax_too(a, b, **given)
+        return tcgemm.mm(x, w, **types.options), *amax_too(a, b, **options)
 
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
@@ -67,7 +67,7 @@ def test_runs_on_the_current_stream(types, size):
         x.copy_(new_x)
         a.copy_(new)
         for name in tensors:
-            given[name].copy_(others[name])
+            options[name].copy_(new_options[name])
         out, scaled, amax = multiply()
         assert not stream.query(), "the call waited for the GPU"
         tcgemm.mm(x, w, **types.options, out=into)
@@ -128,39 +128,39 @@ def test_a_chain_of_dependent_passes():
     weights += [tcgemm.quantize(torch.randn(1100, 1100, device="cuda"), S8, "row")]
 
     def chain(pause):
-        found, y = [], x
+        results, y = [], x
         for step in range(40):
             weight, scale = weights[step % 2]
             granularity = ("1x128", "row")[step % 2]
             values, scale_y = tcgemm.quantize(y, weight.dtype, granularity)
             pause()
-            given = {"scale_a": scale_y, "scale_b": scale.t(), "out_dtype": F32, "alpha": 0.03}
-            y, amax = tcgemm.linear(values, weight, **given, amax=True)
+            options = {"scale_a": scale_y, "scale_b": scale.t(), "out_dtype": F32, "alpha": 0.03}
+            y, amax = tcgemm.linear(values, weight, **options, amax=True)
             pause()
             narrow = {"scale_out": 100 / amax, "out_dtype": S8 if step % 2 else E5M2}
-            small = tcgemm.linear(values, weight, **(given | narrow))
+            small = tcgemm.linear(values, weight, **(options | narrow))
             pause()
-            found += [y, amax, small.float()]
+            results += [y, amax, small.float()]
             y = y + 1e-3 * small.float()
-        return found
+        return results
 
     expected = chain(torch.cuda.synchronize)
     for _ in range(3):
-        for mine, right in zip(chain(lambda: None), expected, strict=True):
-            assert torch.equal(mine, right)
+        for result, value in zip(chain(lambda: None), expected, strict=True):
+            assert torch.equal(result, value)
 
 
 @FEW
 def test_dependent_copies_and_products(types):
     """Odd sizes: a copy, sums and a product a call, over buffers that the last call just read."""
-    a, b, given = everything(types, 777, 555, 333, types.outs[0])
-    expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
+    a, b, options = all_operands(types, 777, 555, 333, types.outs[0])
+    expected = torch.ops.tcgemm.scaled_mm(a, b, **options)
     torch.cuda.synchronize()
     into = torch.empty_like(expected)
     buffer = torch.empty_like(a)
     for _ in range(30):
         buffer.copy_(a)
-        torch.ops.tcgemm.scaled_mm.out(buffer, b, **given, out=into)
+        torch.ops.tcgemm.scaled_mm.out(buffer, b, **options, out=into)
         buffer.zero_()
         copy = into.clone()
         into.fill_(cases.poison(into.dtype))
@@ -178,31 +178,31 @@ def test_graph_replays_with_new_inputs(types, shape):
     out_dtype = F16 if types.integer else types.outs[0]
     largest = 4 if types.integer else types.largest(k)
     options = types.options | {"out_dtype": out_dtype}
-    again = types.options if types.a == F32 else {}
+    square_options = types.options if types.a == F32 else {}
     a, b = types.operands("TN", m, n, k, device="cuda", whole=True)
     bias = types.addend(n, device="cuda")
-    given = torch.full((m, n), NAN, dtype=out_dtype, device="cuda")
+    first = torch.full((m, n), NAN, dtype=out_dtype, device="cuda")
 
     def fuse():
         return tcgemm.linear(a, b.t(), bias, activation="relu", **options)
 
     def work():
-        tcgemm.mm(a, b, out=given, **options)
-        return fuse(), tcgemm.mm(given, given.t(), **again)
+        tcgemm.mm(a, b, out=first, **options)
+        return fuse(), tcgemm.mm(first, first.t(), **square_options)
 
-    graph, (fused, square) = cases.captured(work)
+    graph, (fused, square) = cases.graph_of(work)
     for _ in range(3):
         cases.fill(a, largest=largest)
         cases.fill(b, largest=largest)
-        for tensor in (fused, square, given):
+        for tensor in (fused, square, first):
             tensor.fill_(NAN)
         graph.replay()
         torch.cuda.synchronize()
-        reference.assert_exact(given, reference.exact(a, b, **options))
+        reference.assert_exact(first, reference.exact(a, b, **options))
         expected = reference.exact(a, b, None, bias, activation="relu", **options)
         reference.assert_exact(fused, expected)
         reference.assert_exact(fused, fuse())
-        assert torch.equal(square, tcgemm.mm(given, given.t(), **again))
+        assert torch.equal(square, tcgemm.mm(first, first.t(), **square_options))
 
 
 @EVERY
@@ -210,34 +210,34 @@ def test_graph_of_amax_and_quantize_replays_with_new_inputs(types):
     """Their maxima are cleared and found anew in every replay."""
     m, n, k = 300, 260, 333
     out = types.outs[-1]
-    a, b, given = everything(types, m, n, k, out)
+    a, b, options = all_operands(types, m, n, k, out)
     x = torch.randn(m, k, device="cuda")
     narrow = types.a if types.a in (*FP8, S8) else S8 if types.integer else E5M2
 
     def work():
-        result, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **given)
+        result, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
         plain = tcgemm.mm(a, b, **types.options)
-        found = [result, amax, plain]
+        results = [result, amax, plain]
         for granularity in dtype_matrix.GRANULARITIES:
-            found += tcgemm.quantize(x, narrow, granularity)
-        requantised = given | {"scale_out": 1 / amax.clamp(min=1e-3)}
-        return [*found, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
+            results += tcgemm.quantize(x, narrow, granularity)
+        requantised = options | {"scale_out": 1 / amax.clamp(min=1e-3)}
+        return [*results, torch.ops.tcgemm.scaled_mm(a, b, **requantised)]
 
-    graph, captured = cases.captured(work)
+    graph, graph_results = cases.graph_of(work)
     for step in range(3):
-        new_a, new_b, others = everything(types, m, n, k, out)
+        new_a, new_b, new_options = all_operands(types, m, n, k, out)
         a.copy_(new_a)
         b.copy_(new_b)
         x.copy_(torch.randn(m, k) / 4**step)  # smaller ones, so that an old maximum shows
-        for name, value in others.items():
+        for name, value in new_options.items():
             if isinstance(value, torch.Tensor):
-                given[name].copy_(value if value.dtype == S32 else value / 4**step)
-        for tensor in captured:
+                options[name].copy_(value if value.dtype == S32 else value / 4**step)
+        for tensor in graph_results:
             tensor.fill_(cases.poison(tensor.dtype))
         graph.replay()
         torch.cuda.synchronize()
-        for mine, right in zip(captured, work(), strict=True):
-            assert torch.equal(mine, right)
+        for graph_result, expected in zip(graph_results, work(), strict=True):
+            assert torch.equal(graph_result, expected)
 
 
 def test_graph_of_batches_that_do_not_merge():
@@ -256,13 +256,13 @@ def test_graph_of_batches_that_do_not_merge():
 @EVERY
 def test_same_bits_beside_other_work(types, shape):
     """Neither another stream's traffic nor what memory held before changes a bit."""
-    a, b, given = everything(types, *shape, types.outs[0])
+    a, b, options = all_operands(types, *shape, types.outs[0])
     expected = tcgemm.mm(a, b, **types.options)
     if types.integer:
         reference.assert_exact(expected, reference.exact(a, b, **types.options))
     else:
         reference.assert_close(expected, a, b, **types.options)
-    scaled = torch.ops.tcgemm.scaled_mm(a, b, **given)
+    scaled = torch.ops.tcgemm.scaled_mm(a, b, **options)
     noise = torch.randn(4096, 4096, device="cuda")
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -271,7 +271,7 @@ def test_same_bits_beside_other_work(types, shape):
             noise.mul_(1.0001)
             noise @ noise
         assert torch.equal(tcgemm.mm(a, b, **types.options), expected)
-        assert torch.equal(torch.ops.tcgemm.scaled_mm(a, b, **given), scaled)
+        assert torch.equal(torch.ops.tcgemm.scaled_mm(a, b, **options), scaled)
     torch.cuda.synchronize()
 
 
@@ -280,7 +280,7 @@ def test_same_bits_beside_other_work(types, shape):
 
 def test_operands_on_different_devices_are_refused():
     a, b = make("contiguous", 8, 8), make("contiguous", 8, 8)
-    for given, keywords in (
+    for operands, keywords in (
         ((a, b.cpu()), {}),
         ((a.cpu(), b), {}),
         ((a, b), {"bias": torch.zeros(8)}),
@@ -289,20 +289,20 @@ def test_operands_on_different_devices_are_refused():
         ((a.cpu(), b.cpu()), {"out": torch.empty(8, 8, dtype=F16, device="cuda")}),
     ):
         with pytest.raises(RuntimeError, match="must be on one device"):
-            tcgemm.mm(*given, **keywords)
+            tcgemm.mm(*operands, **keywords)
     reference.assert_exact(tcgemm.mm(a, b), reference.exact(a, b))
 
 
 @pytest.mark.parametrize("size", (1023, 2047))
 @FEW
 def test_workspaces_are_given_back(types, size):
-    a, b, given = everything(types, size, size, size, types.outs[0])
-    one = torch.ops.tcgemm.scaled_mm(a, b, **given).nbytes
+    a, b, options = all_operands(types, size, size, size, types.outs[0])
+    one = torch.ops.tcgemm.scaled_mm(a, b, **options).nbytes
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     for _ in range(20):
-        torch.ops.tcgemm.scaled_mm(a, b, **given)
+        torch.ops.tcgemm.scaled_mm(a, b, **options)
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
     # A result, and copies or FP32 terms of both operands.

@@ -97,7 +97,7 @@ def test_strides_of_out(types, scales):
     dtype, options = TYPES[types]
     if not supported(dtype, options):
         pytest.skip("this GPU has no kernel for it")
-    given = {
+    tensors = {
         name: vector(*value) if isinstance(value, tuple) else value
         for name, value in SCALES[scales].items()
     }
@@ -105,7 +105,7 @@ def test_strides_of_out(types, scales):
         for a_major, b_major in ((True, True), (True, False), (False, True), (False, False)):
             a = operand(M, k, dtype, a_major)
             b = operand(N, k, dtype, b_major).t()
-            assert_one_result(partial(tcgemm.mm, a, b, **given, **options))
+            assert_one_result(partial(tcgemm.mm, a, b, **tensors, **options))
 
 
 @pytest.mark.parametrize("types", ["bf16", "f64", "f32", "e4m3", "s8"])
@@ -117,8 +117,8 @@ def test_addends(shape, types):
     a, b = operand(M, 512, dtype, True), operand(N, 512, dtype, True).t()
     c, bias = vector(*shape), vector(N)
     for beta in (1.0, 0.7):
-        for more in ({}, {"alpha": 0.3}, {"bias": bias}, {"bias": bias, "activation": "gelu"}):
-            assert_one_result(partial(tcgemm.addmm, c, a, b, beta=beta, **more, **options))
+        for terms in ({}, {"alpha": 0.3}, {"bias": bias}, {"bias": bias, "activation": "gelu"}):
+            assert_one_result(partial(tcgemm.addmm, c, a, b, beta=beta, **terms, **options))
 
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
@@ -138,15 +138,15 @@ def test_epilogues(types, activation):
         "scale_b": vector(1, N),
         "alpha": scale,
     }
-    given = [
+    choices = [
         ("bias",),
         ("residual",),
         ("bias", "residual"),
         ("alpha", "bias"),
         ("alpha", "residual"),
     ]
-    given += [("scale_a", "scale_b", "bias"), ("scale_a", "scale_b", "bias", "residual")]
-    for names in given:
+    choices += [("scale_a", "scale_b", "bias"), ("scale_a", "scale_b", "bias", "residual")]
+    for names in choices:
         call = partial(tcgemm.mm, activation=activation, **{name: terms[name] for name in names})
         assert_one_result(partial(call, a, b, **options))
 
@@ -180,7 +180,7 @@ def layer_and_input(rows, k, n, activation=None):
     return layer, torch.randn(rows, k, device="cuda")
 
 
-def captured(layer, x):
+def graph_result(layer, x):
     """The result of a CUDA graph of the layer."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -203,14 +203,14 @@ def test_every_call_of_a_layer(rows, k, n, activation):
     layer, x = layer_and_input(rows, k, n, activation)
     results = {"train": layer(x)}
     layer.eval()
-    results["graph without parts"] = captured(layer, x)
+    results["graph without parts"] = graph_result(layer, x)
     assert layer.prepared is None
     results["first"] = layer(x)
     assert layer.prepared is not None
     results["later"] = layer(x)
     with torch.no_grad():
         results["no_grad"] = layer(x)
-    results["graph with parts"] = captured(layer, x)
+    results["graph with parts"] = graph_result(layer, x)
     with torch.no_grad():
         layer.weight.mul_(1.0)
     for name in ("changed", "after the change", "prepared again"):
@@ -228,14 +228,14 @@ def test_every_call_of_a_layer(rows, k, n, activation):
 def test_gradients_of_a_layer(rows, k, n, activation):
     layer, x = layer_and_input(rows, k, n, activation)
     x.requires_grad_()
-    found = []
+    results = []
     for training in (True, False):
         layer.train(training)
         out = layer(x)
         assert (layer.prepared is None) == training
-        found.append(torch.autograd.grad(out.sin().sum(), (x, layer.weight, layer.bias)))
-    for mine, theirs in zip(*found, strict=True):
-        assert torch.equal(bits(mine), bits(theirs))
+        results.append(torch.autograd.grad(out.sin().sum(), (x, layer.weight, layer.bias)))
+    for grad, expected in zip(*results, strict=True):
+        assert torch.equal(bits(grad), bits(expected))
 
 
 @pytest.mark.sm90

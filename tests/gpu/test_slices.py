@@ -23,12 +23,12 @@ from support.cases import BF16, F32, check_all
 from support.catalog_rows import (
     KINDS,
     Kind,
-    asked,
     block_scales,
     kind_of,
     kind_sizes,
     launch,
     operands,
+    row_and_layout,
     rows,
 )
 from support.reference import same_bits
@@ -63,9 +63,9 @@ def test_row_is_exact_in_slices(row):
         counts = counts_of(k, row)
         if not counts:
             return
-        asks, layout = asked(row, kind.out, step)
+        operand_row, layout = row_and_layout(row, kind.out, step)
         shapes = {"batch": kind.batch, "shared": kind.shared}
-        a, b = operands(asks, layout, m, n, k, whole=True, **shapes)
+        a, b = operands(operand_row, layout, m, n, k, whole=True, **shapes)
         scales = block_scales(row, m, n, k, step=len(kind.name) + step)
         expected = reference.exact(a, b, **scales, **row.types.options)
         for count in (counts[0], counts[-1]):
@@ -84,8 +84,8 @@ def test_row_is_exact_in_clusters_that_add(row):
 
     def check(m, n, batch, count, strides, step):
         k = (5 * count + 2) * row.tile[2] // 2 + 3
-        asks, layout = asked(row, strides, step)
-        a, b = operands(asks, layout, m, n, k, whole=True, batch=batch, shared=())
+        operand_row, layout = row_and_layout(row, strides, step)
+        a, b = operands(operand_row, layout, m, n, k, whole=True, batch=batch, shared=())
         scales = block_scales(row, m, n, k, step=step)
         expected = reference.exact(a, b, **scales, **row.types.options)
         guarded = cases.Guarded(strides, (*batch, m, n), dtype=row.types.outs[0], device="cuda")
@@ -97,11 +97,11 @@ def test_row_is_exact_in_clusters_that_add(row):
     odd = 0 if row.unrolled_only else 3
     shapes = [(m // 2 + 1, n - odd, ()), (2 * m - 7, 3 * n + 8, ())]
     shapes += [(m, n + 8, (3,)), (1, 5 * n, ())]
-    most = most_cluster_slices(row)
+    limit = most_cluster_slices(row)
     for (rows_, columns, batch), step in itertools.product(shapes, range(len(row.layouts))):
-        for count in {2, 3, 4, 5, most}:
+        for count in {2, 3, 4, 5, limit}:
             strides = "padded" if count % 2 or row.unrolled_only else "odd_pitch"
-            if count <= most:
+            if count <= limit:
                 check(rows_, columns, batch, count, strides, step)
 
 
@@ -110,18 +110,18 @@ def test_clusters_have_the_bits_of_the_kernel_that_adds(row):
     """Also with every term of the epilogue, and where the next kernel waits for the sums."""
     m, n, _ = row.tile
     k = 37 * row.tile[2] + 8
-    a, b = operands(*asked(row, "padded"), m + 1, n + 8, k)
+    a, b = operands(*row_and_layout(row, "padded"), m + 1, n + 8, k)
     scales = block_scales(row, m + 1, n + 8, k, step=1, powers=False)
     bias = cases.make("contiguous", 1, n + 8, dtype=F32, device="cuda")[0]
     options = {"bias": bias, "activation": "gelu"}
     options = {} if row.types.integer or row.unrolled_only else options
     for count in {2, min(4, most_cluster_slices(row))}:
-        found = []
+        results = []
         for cluster_adds in (False, True):
             out = torch.empty(m + 1, n + 8, dtype=row.types.widest, device="cuda")
             launch(row, a, b, out=out, slices=count, cluster_adds=cluster_adds, **options, **scales)
-            found.append(out)
-        assert same_bits(*found)
+            results.append(out)
+        assert same_bits(*results)
 
 
 @rows(lambda row: row.sums_in_cluster and row.split_fp32)
@@ -130,7 +130,7 @@ def test_split_float32_in_clusters_has_the_bits_of_the_emulator(row):
 
     def check(count, data):
         k = (2 * count + 1) * row.tile[2] + row.tile[2] // 2
-        a, b = operands(*asked(row, "padded"), 72, 40, k)
+        a, b = operands(*row_and_layout(row, "padded"), 72, 40, k)
         if data == "wide":
             a.mul_(2.0 ** torch.randint(-30, 30, a.shape, device="cuda"))
         out = torch.empty(72, 40, device="cuda")
@@ -148,7 +148,7 @@ def test_ones_count_all_of_k(row):
 
     def check(count, rest):
         k = 3 * count * row.tile[2] // 2 + rest
-        a, b = operands(*asked(row, "contiguous"), 8, 24, k)
+        a, b = operands(*row_and_layout(row, "contiguous"), 8, 24, k)
         a.fill_(1), b.fill_(1)
         out = torch.empty(8, 24, device="cuda", dtype=row.types.widest)
         launch(row, a, b, out=out, slices=count)
@@ -166,15 +166,15 @@ def test_the_epilogue_runs_once(row):
 
     def check(out_dtype, activation, strides):
         m, n, k = 72, 104, 9 * row.tile[2]
-        a, b = operands(*asked(row, strides), m, n, k, whole=True)
+        a, b = operands(*row_and_layout(row, strides), m, n, k, whole=True)
         options = {"activation": activation, "alpha": 0.5, "beta": -0.25}
         options |= block_scales(row, m, n, k, step=m)
-        given = {"device": "cuda", "largest": 9}
-        options["bias"] = cases.make("contiguous", 1, n, dtype=F32, **given)[0]
+        addend_options = {"device": "cuda", "largest": 9}
+        options["bias"] = cases.make("contiguous", 1, n, dtype=F32, **addend_options)[0]
         f64 = row.types.a is torch.float64
         dtype = torch.float64 if f64 else BF16
-        options["c"] = cases.make("padded", m, n, dtype=dtype, **given)
-        options["residual"] = cases.make("odd_pitch", m, n, dtype=dtype, **given)
+        options["c"] = cases.make("padded", m, n, dtype=dtype, **addend_options)
+        options["residual"] = cases.make("odd_pitch", m, n, dtype=dtype, **addend_options)
         if f64:
             options["bias"] = options["bias"].double()
         guarded = cases.Guarded(strides, (m, n), dtype=out_dtype, device="cuda")
@@ -194,7 +194,7 @@ def test_the_epilogue_runs_once(row):
 def test_integers_in_slices(row):
     """Zero points, scales and all results of 8-bit integers."""
     m, n, k = 40, 72, 11 * row.tile[2] + 3
-    a, b = operands(*asked(row, "contiguous"), m, n, k)
+    a, b = operands(*row_and_layout(row, "contiguous"), m, n, k)
     zeros = {"zero_a": torch.tensor(3, device="cuda", dtype=torch.int32)}
     zeros |= {"zero_b": torch.arange(n, device="cuda", dtype=torch.int32).view(1, n)}
     for out_dtype, options in ((torch.int32, zeros), (BF16, {"scale_a": torch.tensor(2.0**-9)})):
@@ -210,7 +210,7 @@ def test_integers_in_slices(row):
 def test_slices_have_the_bits_of_the_emulator(row):
     def check(count):
         k = (2 * count + 1) * row.tile[2] + row.tile[2] // 2
-        a, b = operands(*asked(row, "padded"), 24, 40, k)
+        a, b = operands(*row_and_layout(row, "padded"), 24, 40, k)
         scales = block_scales(row, 24, 40, k, step=count, powers=False)
         out = torch.empty(24, 40, device="cuda", dtype=row.types.widest)
         launch(row, a, b, out=out, slices=count, **scales)
@@ -235,15 +235,15 @@ def test_streams_and_graphs_do_not_share_sums():
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = tcgemm.mm(sets[0][0], sets[0][1].t(), out_dtype=F32)
+        graph_result = tcgemm.mm(sets[0][0], sets[0][1].t(), out_dtype=F32)
     streams = [torch.cuda.Stream() for _ in range(2)]
     for _ in range(50):
-        captured.zero_()
+        graph_result.zero_()
         torch.cuda.synchronize()
-        found = []
+        results = []
         for stream, (a, w) in zip(streams, sets, strict=True):
             with torch.cuda.stream(stream):
-                found.append(tcgemm.mm(a, w.t(), out_dtype=F32))
+                results.append(tcgemm.mm(a, w.t(), out_dtype=F32))
         graph.replay()
         torch.cuda.synchronize()
-        assert all(map(torch.equal, found, expected)) and torch.equal(captured, expected[0])
+        assert all(map(torch.equal, results, expected)) and torch.equal(graph_result, expected[0])

@@ -96,26 +96,26 @@ class Written:
         torch.cuda.synchronize()
 
 
-every = pytest.mark.parametrize("name", LAYERS)
+every_layer = pytest.mark.parametrize("name", LAYERS)
 few_and_many = pytest.mark.parametrize("rows", [4, 100])
 
 
-@every
+@every_layer
 @few_and_many
 @torch.no_grad()
 def test_a_write_right_before_a_call_is_seen(name, rows):
     case = Written(name, rows)
     case.settle()
     cases.spin(10)  # the host launches all kernels meanwhile
-    found = []
+    results = []
     for i in range(REPEATS):
         case.write(i % 2)
-        found.append(case.layer(case.x))
-    for i, result in enumerate(found):
+        results.append(case.layer(case.x))
+    for i, result in enumerate(results):
         assert torch.equal(result, case.expected[i % 2])
 
 
-@every
+@every_layer
 @few_and_many
 @torch.no_grad()
 def test_a_write_in_a_graph_is_seen(name, rows):
@@ -123,13 +123,13 @@ def test_a_write_in_a_graph_is_seen(name, rows):
     case.settle()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = []
+        results = []
         for i in range(2):
             case.write(i)
-            found.append(case.layer(case.x))
+            results.append(case.layer(case.x))
     for _ in range(REPLAYS):
-        for result in found:
+        for result in results:
             result.zero_()
         graph.replay()
-        for result, expected in zip(found, case.expected, strict=True):
+        for result, expected in zip(results, case.expected, strict=True):
             assert torch.equal(result, expected)

@@ -14,7 +14,14 @@ from tcgemm.ops import query
 from support import cases, reference
 from support.cases import F32, S32, check_all
 from support.catalog_rows import CLUSTERS, KINDS, Kind, kernel_name, rows
-from support.sparse_operands import SIDES, compressed, dense_sides, made, multiply, options_of
+from support.sparse_operands import (
+    SIDES,
+    dense_sides,
+    multiply,
+    operand_of,
+    options_of,
+    sparse_matrix,
+)
 
 EVERY_ROW = rows(sparse=True)
 # Column-major results (side b) that TMA stores: more tiles than one wave has, edges of whole
@@ -30,7 +37,7 @@ COLUMNS = (
 def problem(row, kind, side, largest):
     """w, x and the shape of their product; x as the kernel reads it."""
     down, across, k = kind.sizes(*row.tile, row.stages)
-    w = made(down, k, row.types.a, device="cuda", largest=largest)
+    w = sparse_matrix(down, k, row.types.a, device="cuda", largest=largest)
     batch = () if kind.shared == "b" else kind.batch
     strides = "padded" if row.layout == "TN" else "transposed_padded"
     x = cases.make(strides, *batch, across, k, dtype=row.types.b, device="cuda", largest=largest)
@@ -39,7 +46,7 @@ def problem(row, kind, side, largest):
     return w, x, (*batch, across, down)
 
 
-def asked(row, cluster=0, **division):
+def call_options(row, cluster=0, **division):
     return {**options_of(row.types), "kernel_name": kernel_name(row, cluster, **division)}
 
 
@@ -47,20 +54,22 @@ def check_exact(row, kind, side, cluster=0, **division):
     # As in rows.operands: sums of some thousand random whole numbers are exact.
     w, x, shape = problem(row, kind, side, None if row.types.integer else 4)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
-    given = compressed(w)
-    multiply(side, w, x, given=given, out=guarded.view, **asked(row, cluster, **division))
+    operand = operand_of(w)
+    multiply(
+        side, w, x, operand=operand, out=guarded.view, **call_options(row, cluster, **division)
+    )
     a, b = dense_sides(side, w, x)
     reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
     assert guarded.untouched()
-    return explained(row, side, given, x, guarded.view, cluster=cluster, **division)
+    return explained(row, side, operand, x, guarded.view, cluster=cluster, **division)
 
 
-def explained(row, side, given, x, out, cluster=0, slices=0, cluster_adds=False, **more):
-    values, form = given
+def explained(row, side, operand, x, out, cluster=0, slices=0, cluster_adds=False, **keywords):
+    values, form = operand
     a, b = dense_sides(side, values, x)
     options = {"sparse_" + side: form, "precision": options_of(row.types)["precision"]}
     kernel = kernel_name(row, cluster, slices, cluster_adds)
-    return query.ask("explain", a, b, **options, **more, out=out, kernel=kernel)["text"]
+    return query.ask("explain", a, b, **options, **keywords, out=out, kernel=kernel)["text"]
 
 
 @EVERY_ROW
@@ -106,28 +115,28 @@ def test_row_reads_any_strides(row):
     def check(strides, other, side, stages):
         m, n, k = row.tile[0] + 37, row.tile[1] - 3, stages * row.tile[2] + 20
         options = {"device": "cuda", "largest": None if row.types.integer else 4}
-        w = made(m, k, row.types.a, **options)
-        values, form = compressed(w)
-        given = cases.empty(strides, values.shape, dtype=values.dtype, device="cuda"), form
-        given[0].copy_(values)
+        w = sparse_matrix(m, k, row.types.a, **options)
+        values, form = operand_of(w)
+        operand = cases.empty(strides, values.shape, dtype=values.dtype, device="cuda"), form
+        operand[0].copy_(values)
         x = cases.make(other, n, k, dtype=row.types.b, **options)
         x, shape = (x.mT, (m, n)) if side == "a" else (x, (n, m))
         guarded = cases.Guarded("odd_pitch", shape, dtype=row.types.outs[0], device="cuda")
-        multiply(side, w, x, given=given, out=guarded.view, **asked(row))
+        multiply(side, w, x, operand=operand, out=guarded.view, **call_options(row))
         a, b = dense_sides(side, w, x)
         reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
         assert guarded.untouched()
-        text = explained(row, side, given, x, guarded.view)
+        text = explained(row, side, operand, x, guarded.view)
         assert f" {row.name} (row " in text
         if strides == other == "padded":  # in words
             assert "nothing is copied" in text
             assert "scalar loads" not in text
 
     values = ("padded", "contiguous", "offset", "transposed_padded", "step_cols", "step_both")
-    others = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
+    strides_of_x = ("padded", "odd_pitch", "step_cols", "transposed_padded", "transposed_odd")
     if row.types.a.itemsize == 2:  # other rows read the other major
-        others = others[3:] if row.layout == "NN" else others[:3]
-    check_all(itertools.product(values, others, SIDES, (0, 2 * row.stages)), check)
+        strides_of_x = strides_of_x[3:] if row.layout == "NN" else strides_of_x[:3]
+    check_all(itertools.product(values, strides_of_x, SIDES, (0, 2 * row.stages)), check)
 
 
 @rows(lambda row: not row.types.integer, sparse=True)
@@ -135,8 +144,13 @@ def test_row_on_normal_data(row):
     def check(kind, side, out_dtype):
         w, x, shape = problem(row, kind, side, None)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
-        given = compressed(w)
-        options = {"given": given, "out": guarded.view, "out_dtype": out_dtype, **asked(row)}
+        operand = operand_of(w)
+        options = {
+            "operand": operand,
+            "out": guarded.view,
+            "out_dtype": out_dtype,
+            **call_options(row),
+        }
         multiply(side, w, x, **options)
         reference.assert_close(guarded.view, *dense_sides(side, w, x), **options_of(row.types))
         first = guarded.view.clone()
@@ -157,14 +171,14 @@ def test_row_with_its_epilogues(row):
         w, x, shape = problem(row, kind, side, 4)
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         options = {"out": out_dtype, "device": "cuda"}
-        given = {"bias": row.types.addend(shape[-1], **options), "activation": "relu"}
+        terms = {"bias": row.types.addend(shape[-1], **options), "activation": "relu"}
         if out_dtype not in (row.types.outs[0], S32):
-            given["residual"] = row.types.addend(*shape, **options)
-            given["alpha"] = 2.0**-8
-        given["out_dtype"] = out_dtype
-        multiply(side, w, x, out=guarded.view, **given, **asked(row))
-        right = reference.exact(*dense_sides(side, w, x), **given, **options_of(row.types))
-        reference.assert_exact(guarded.view, right)
+            terms["residual"] = row.types.addend(*shape, **options)
+            terms["alpha"] = 2.0**-8
+        terms["out_dtype"] = out_dtype
+        multiply(side, w, x, out=guarded.view, **terms, **call_options(row))
+        expected = reference.exact(*dense_sides(side, w, x), **terms, **options_of(row.types))
+        reference.assert_exact(guarded.view, expected)
         assert guarded.untouched()
 
     kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
@@ -177,13 +191,13 @@ def test_row_sends_columns(row):
 
     def check(kind, out_dtype):
         w, x, shape = problem(row, kind, "b", 4)
-        sides, given, out = dense_sides("b", w, x), compressed(w), {"out_dtype": out_dtype}
+        sides, operand, out = dense_sides("b", w, x), operand_of(w), {"out_dtype": out_dtype}
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
-        multiply("b", w, x, given=given, out=guarded.view, **out, **asked(row))
-        right = reference.exact(*sides, **out, **options_of(row.types))
-        reference.assert_exact(guarded.view, right)
+        multiply("b", w, x, operand=operand, out=guarded.view, **out, **call_options(row))
+        expected = reference.exact(*sides, **out, **options_of(row.types))
+        reference.assert_exact(guarded.view, expected)
         assert guarded.untouched()
-        text = explained(row, "b", given, x, guarded.view, **out)
+        text = explained(row, "b", operand, x, guarded.view, **out)
         assert "by TMA, column-major\n" in text
 
     out_dtype = row.types.a if row.types.a.itemsize == 2 else cases.BF16
@@ -193,12 +207,12 @@ def test_row_sends_columns(row):
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_graphs_hold_products():
-    w = made(256, 512, cases.BF16, device="cuda")
+    w = sparse_matrix(256, 512, cases.BF16, device="cuda")
     x = torch.randn(64, 512, device="cuda").bfloat16()
-    given = compressed(w)
-    graph, out = cases.captured(lambda: multiply("b", w, x, given=given))
+    operand = operand_of(w)
+    graph, out = cases.graph_of(lambda: multiply("b", w, x, operand=operand))
     x.normal_()
     graph.replay()
     torch.cuda.synchronize()
-    assert torch.equal(out, multiply("b", w, x, given=given))
+    assert torch.equal(out, multiply("b", w, x, operand=operand))
     assert tcgemm.info.build()["cuda"]

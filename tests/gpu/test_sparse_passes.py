@@ -1,4 +1,4 @@
-"""The passes of 2:4 sparsity on a GPU: the results are those of the CPU, bit by bit.
+"""The passes of 2:4 sparsity on a GPU: the same results as on the CPU, bit by bit.
 
 sparse/test_format.py tests the results of the CPU.
 """
@@ -9,7 +9,7 @@ import torch
 from support import cases
 from support.cases import BF16, F16, F32, S8
 from support.reference import same_bits
-from support.sparse_operands import RAGGED, SHAPES, drawn, dtypes, kinds
+from support.sparse_operands import RAGGED, SHAPES, dtypes, kinds, random_matrix
 
 pytestmark = pytest.mark.gpu
 
@@ -22,27 +22,27 @@ def stored(strides, rows, k, dtype):
     """Numbers of every kind in strides, on the GPU, amid poison."""
     w = cases.make(strides, rows, k, dtype=dtype, device="cuda")
     if "expanded" not in strides:
-        w.copy_(drawn(rows, k, dtype))
+        w.copy_(random_matrix(rows, k, dtype))
     return w
 
 
 def check(w, pattern):
     """Everything there is to make of w."""
-    there = w.cpu()
-    assert same_bits(OPS.prune24(w, pattern).cpu(), OPS.prune24(there, pattern))
+    on_cpu = w.cpu()
+    assert same_bits(OPS.prune24(w, pattern).cpu(), OPS.prune24(on_cpu, pattern))
     if pattern == "2:4":
-        assert same_bits(OPS.prune24(w, "2:4", True).cpu(), OPS.prune24(there, "2:4", True))
+        assert same_bits(OPS.prune24(w, "2:4", True).cpu(), OPS.prune24(on_cpu, "2:4", True))
     for prune in (False, True):
-        given = OPS.compress24(w, pattern, prune)
-        for tensor, expected in zip(given, OPS.compress24(there, pattern, prune), strict=True):
+        tensors = OPS.compress24(w, pattern, prune)
+        for tensor, expected in zip(tensors, OPS.compress24(on_cpu, pattern, prune), strict=True):
             assert tensor.is_cuda and same_bits(tensor.cpu(), expected)
-    check_metadata(w, *given[:2], pattern)
+    check_metadata(w, *tensors[:2], pattern)
 
 
 def check_metadata(w, values, metadata, pattern):
     k, packed = w.shape[1], (values.cpu(), metadata.cpu())
-    gathered = OPS.gather24(w, metadata, pattern)
-    assert same_bits(gathered.cpu(), OPS.gather24(w.cpu(), packed[1], pattern))
+    elements = OPS.gather24(w, metadata, pattern)
+    assert same_bits(elements.cpu(), OPS.gather24(w.cpu(), packed[1], pattern))
     back = OPS.decompress24(values, metadata, k, pattern)
     assert same_bits(back.cpu(), OPS.decompress24(*packed, k, pattern))
     if pattern == "1:2" or values.dtype is not F32:
@@ -54,7 +54,7 @@ def check_metadata(w, values, metadata, pattern):
 @pytest.mark.parametrize("transposed", [False, True])
 def test_shapes(dtype, pattern, transposed):
     for shape in (*SHAPES, *TILED):
-        w = drawn(*shape, dtype).cuda()
+        w = random_matrix(*shape, dtype).cuda()
         check(w.t() if transposed else w, pattern)
 
 
@@ -72,13 +72,13 @@ def test_nothing_beside_an_operand_is_read(dtype, pattern):
         for offset in range(16 // dtype.itemsize + 1):
             buffer = torch.full((70 * (k + 1) + 32,), cases.poison(dtype), dtype=dtype)
             w = buffer.cuda().as_strided((70, k), (k + 1, 1), offset)
-            w.copy_(drawn(70, k, dtype))
-            there = w.cpu()
+            w.copy_(random_matrix(70, k, dtype))
+            on_cpu = w.cpu()
             for tensor, expected in zip(
-                OPS.compress24(w, pattern, True), OPS.compress24(there, pattern, True), strict=True
+                OPS.compress24(w, pattern, True), OPS.compress24(on_cpu, pattern, True), strict=True
             ):
                 assert same_bits(tensor.cpu(), expected)
-            assert same_bits(OPS.prune24(w, pattern).cpu(), OPS.prune24(there, pattern))
+            assert same_bits(OPS.prune24(w, pattern).cpu(), OPS.prune24(on_cpu, pattern))
 
 
 @pytest.mark.parametrize("strides", list(cases.OUT_STRIDES))
@@ -86,12 +86,12 @@ def test_nothing_beside_an_operand_is_read(dtype, pattern):
 def test_strides_of_values_and_metadata(dtype, strides):
     pattern = "1:2" if dtype is F32 else "2:4"
     for rows, k in ((35, 531), (64, 1024)):
-        w = drawn(rows, k, dtype)
+        w = random_matrix(rows, k, dtype)
         packed = OPS.compress24(w, pattern, True)[:2]
-        held = [cases.empty(strides, x.shape, dtype=x.dtype, device="cuda") for x in packed]
-        for tensor, values in zip(held, packed, strict=True):
+        views = [cases.empty(strides, x.shape, dtype=x.dtype, device="cuda") for x in packed]
+        for tensor, values in zip(views, packed, strict=True):
             tensor.copy_(values)
-        check_metadata(w.cuda(), *held, pattern)
+        check_metadata(w.cuda(), *views, pattern)
 
 
 @dtypes
@@ -128,11 +128,11 @@ def test_excess_of_many_and_of_one(dtype, pattern):
 
 
 def test_excess_begins_anew_in_each_replay():
-    w = drawn(200, 512, BF16).cuda()
-    graph, (values, metadata, excess) = cases.captured(lambda: OPS.compress24(w, "2:4"))
+    w = random_matrix(200, 512, BF16).cuda()
+    graph, (values, metadata, excess) = cases.graph_of(lambda: OPS.compress24(w, "2:4"))
     for seed in range(4):
         torch.manual_seed(seed)
-        w.copy_(drawn(200, 512, BF16) if seed else torch.zeros(200, 512))
+        w.copy_(random_matrix(200, 512, BF16) if seed else torch.zeros(200, 512))
         graph.replay()
         for tensor, expected in zip(
             (values, metadata, excess), OPS.compress24(w.cpu(), "2:4"), strict=True

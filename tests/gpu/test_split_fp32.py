@@ -176,7 +176,7 @@ def test_not_finite_as_f32_has_it(layout, kernel):
     assert torch.equal(out[out.isinf()], expected[expected.isinf()])
     assert out[5, 100].isnan()  # Inf * 0
     assert_right(out.nan_to_num(0, 0, 0)[6:200, :333], clean_a[6:200], clean_b[:, :333])
-    # Tiles without any of it are bit for bit those of the product without any of it.
+    # Tiles without any of it equal the same tiles of the product without any of it, bit for bit.
     assert torch.equal(out[64:192, 0:320], clean[64:192, 0:320])
 
 
@@ -200,7 +200,7 @@ def test_a_graph_decides_at_each_replay():
     a, b = operands("NN", 512, 512, 512)
     tcgemm.mm(a, b, precision="highest")
     out = torch.empty(512, 512, device="cuda")
-    graph, _ = cases.captured(lambda: tcgemm.mm(a, b, precision="highest", out=out))
+    graph, _ = cases.graph_of(lambda: tcgemm.mm(a, b, precision="highest", out=out))
     normal = a.clone()
     wide, poisoned = spread(normal.clone(), 40), normal.clone()
     poisoned[100] = nan

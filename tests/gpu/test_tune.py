@@ -49,9 +49,9 @@ def operands(m, n, k):
 
 def later(shapes=SHAPES) -> dict[str, list]:
     command = [sys.executable, "-c", PROGRAM, json.dumps(shapes)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    return json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0 and not process.stderr, process.stderr
+    return json.loads(process.stdout)
 
 
 def test_shapes_are_tuned_and_later_processes_take_them(cache):
@@ -61,8 +61,8 @@ def test_shapes_are_tuned_and_later_processes_take_them(cache):
     assert all(row["candidates"] > 3 for row in result.rows)
     content = json.loads(result.path.read_text())
     assert result.path.parent == cache and content["gpu"] == machine.gpu_name("cuda")
-    kept = {row["product"]: row["kernel"] for row in content["products"]}
-    assert kept == {row["product"]: row["kernel"] for row in result.rows if row["stored"]}
+    kernels = {row["product"]: row["kernel"] for row in content["products"]}
+    assert kernels == {row["product"]: row["kernel"] for row in result.rows if row["stored"]}
     for (m, _, _), (is_tuned, kernel, error) in zip(SHAPES, later().values(), strict=True):
         row = next(row for row in result.rows if f" m {m} " in row["product"])
         assert (is_tuned, kernel) == (row["stored"], row["kernel"])
@@ -71,15 +71,15 @@ def test_shapes_are_tuned_and_later_processes_take_them(cache):
 
 def other_kernel(a, b) -> str:
     """Another kernel than the planned one, with slices of k where the GPU has such kernels."""
-    planned = tcgemm.explain(a, b)
+    plan = tcgemm.explain(a, b)
     on_hopper = torch.cuda.get_device_capability() == (9, 0)
     kernel = "sm90a_bf16_f32_64x128x64_w1_s8_tn@1/3" if on_hopper else ""
     if not kernel:
         for row in tcgemm.info.catalog():
-            wanted = row["name"] != planned.kernel and row["layout"] == "TN"
-            if wanted and row["arch"] == "sm80" and row["name"].startswith("sm80_bf16_f32"):
+            is_other = row["name"] != plan.kernel and row["layout"] == "TN"
+            if is_other and row["arch"] == "sm80" and row["name"].startswith("sm80_bf16_f32"):
                 kernel = f"{row['name']}@1/1"
-    assert kernel and kernel != name_of(planned)
+    assert kernel and kernel != name_of(plan)
     return kernel
 
 
@@ -87,10 +87,10 @@ def store(a, b, kernel: str) -> None:
     """Stores a choice as tune does."""
     gpu = torch.cuda.get_device_properties(0)
     capability = 10 * gpu.major + gpu.minor
-    known = tcgemm.info.known_device(gpu.name, capability, gpu.multi_processor_count)
+    device = tcgemm.info.known_device(gpu.name, capability, gpu.multi_processor_count)
     product = tcgemm.explain(a, b).product
     row = {"product": product, "kernel": kernel, "us": 1.0, "planned": "", "planned_us": 2.0}
-    tuned.store(gpu.name, known["name"] if known else gpu.name, {product: row})
+    tuned.store(gpu.name, device["name"] if device else gpu.name, {product: row})
     tuned.forget()
     tuned.load([gpu.name])
 
@@ -98,25 +98,25 @@ def store(a, b, kernel: str) -> None:
 def test_products_run_the_kernel_of_the_file():
     a, b = operands(*SHAPES[0])
     kernel = other_kernel(a, b)
-    wanted = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
+    expected = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device="cuda")
     none = {"bias": None, "residual": None}
-    torch.ops.tcgemm.scaled_mm.out(a, b, **none, kernel_name=kernel, out=wanted)
-    planned = tcgemm.mm(a, b)  # remembered by the plan memo
+    torch.ops.tcgemm.scaled_mm.out(a, b, **none, kernel_name=kernel, out=expected)
+    first = tcgemm.mm(a, b)  # remembered by the plan memo
     store(a, b, kernel)
     plan = tcgemm.explain(a, b)
     assert plan.tuned and name_of(plan) == kernel
-    assert torch.equal(tcgemm.mm(a, b), wanted)
+    assert torch.equal(tcgemm.mm(a, b), expected)
     column_major = torch.empty(b.shape[1], a.shape[0], dtype=a.dtype, device="cuda").t()
-    assert torch.equal(tcgemm.mm(a, b, out=column_major), wanted)
+    assert torch.equal(tcgemm.mm(a, b, out=column_major), expected)
     with tcgemm.batch_invariant():
         assert not tcgemm.explain(a, b).tuned
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = tcgemm.mm(a, b)
+        graph_result = tcgemm.mm(a, b)
     graph.replay()
-    assert torch.equal(captured, wanted)
+    assert torch.equal(graph_result, expected)
     tuned.forget()
-    assert torch.equal(tcgemm.mm(a, b), planned)
+    assert torch.equal(tcgemm.mm(a, b), first)
     _, (is_tuned, name, error) = next(iter(later(SHAPES[:1]).items()))
     assert (is_tuned, name) == (True, kernel) and error < 1
 

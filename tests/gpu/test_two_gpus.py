@@ -7,7 +7,7 @@ import tcgemm
 
 from support import cases, dtype_matrix, reference
 from support.cases import BF16, E4M3, F32, LAYOUTS, S8, S32
-from support.dtype_matrix import everything
+from support.dtype_matrix import all_operands
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,20 +23,20 @@ EVERY = pytest.mark.parametrize(
 )
 
 
-def moved(value, device=THERE):
+def move(value, device=THERE):
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):
-        return {name: moved(item, device) for name, item in value.items()}
-    return tuple(moved(item, device) for item in value) if isinstance(value, tuple) else value
+        return {name: move(item, device) for name, item in value.items()}
+    return tuple(move(item, device) for item in value) if isinstance(value, tuple) else value
 
 
 def assert_there(result, expected):
     """On the second GPU, with the bits of the first, and the current device is what it was."""
     assert torch.cuda.current_device() == 0
     if isinstance(expected, tuple):
-        for mine, right in zip(result, expected, strict=True):
-            assert_there(mine, right)
+        for one, other in zip(result, expected, strict=True):
+            assert_there(one, other)
         return
     assert result.device == torch.device(THERE)
     assert torch.equal(result.cpu(), expected.cpu())
@@ -57,13 +57,15 @@ def test_products(types):
             del a, b, out, into
     assert torch.cuda.memory_allocated(0) == before
     for out_dtype in types.outs:
-        a, b, given = everything(types, 150, 130, 300, out_dtype)
-        there = moved((a, b, given))
-        expected = torch.ops.tcgemm.scaled_mm(a, b, **given)
-        assert_there(torch.ops.tcgemm.scaled_mm(there[0], there[1], **there[2]), expected)
+        a, b, options = all_operands(types, 150, 130, 300, out_dtype)
+        copies = move((a, b, options))
+        expected = torch.ops.tcgemm.scaled_mm(a, b, **options)
+        assert_there(torch.ops.tcgemm.scaled_mm(copies[0], copies[1], **copies[2]), expected)
         if out_dtype != S32:
-            expected = torch.ops.tcgemm.scaled_mm_amax(a, b, **given)
-            assert_there(torch.ops.tcgemm.scaled_mm_amax(there[0], there[1], **there[2]), expected)
+            expected = torch.ops.tcgemm.scaled_mm_amax(a, b, **options)
+            assert_there(
+                torch.ops.tcgemm.scaled_mm_amax(copies[0], copies[1], **copies[2]), expected
+            )
 
 
 @EVERY
@@ -81,7 +83,7 @@ def test_every_function(types):
         lambda a, b, c: tcgemm.mm(a[0, :, :0], b[0, :0], **types.options),
         lambda a, b, c: tcgemm.mm(a[0, :0], b[0], **types.options),
     ):
-        assert_there(call(*moved((a, b, c))), call(a, b, c))
+        assert_there(call(*move((a, b, c))), call(a, b, c))
 
 
 def test_quantize():
@@ -90,7 +92,7 @@ def test_quantize():
         for dtype in (E4M3, S8):
             for view in (x, x.t(), x.bfloat16()[:, 1:]):
                 expected = tcgemm.quantize(view, dtype, granularity)
-                assert_there(tcgemm.quantize(moved(view), dtype, granularity), expected)
+                assert_there(tcgemm.quantize(move(view), dtype, granularity), expected)
 
 
 @pytest.mark.sm89
@@ -103,20 +105,20 @@ def test_modules_and_gradients():
         results = []
         for device in (HERE, THERE):
             layer = layer.to(device)
-            given = x.detach().to(device).requires_grad_()
-            out = layer(given)
+            leaf = x.detach().to(device).requires_grad_()
+            out = layer(leaf)
             out.float().square().sum().backward()
-            results.append((out.detach(), given.grad))
+            results.append((out.detach(), leaf.grad))
         assert_there(results[1], results[0])
 
 
 @EVERY
 def test_streams_and_graphs_there(types):
     with torch.cuda.device(1):
-        given = moved(everything(types, 200, 150, 333, types.outs[0]))
+        operands = move(all_operands(types, 200, 150, 333, types.outs[0]))
 
         def product():
-            return torch.ops.tcgemm.scaled_mm(given[0], given[1], **given[2])
+            return torch.ops.tcgemm.scaled_mm(operands[0], operands[1], **operands[2])
 
         expected = product()
         stream = torch.cuda.Stream()
@@ -124,15 +126,15 @@ def test_streams_and_graphs_there(types):
         with torch.cuda.stream(stream):
             assert torch.equal(product(), expected)
         torch.cuda.synchronize()
-        graph, out = cases.captured(product)
+        graph, out = cases.graph_of(product)
         out.fill_(cases.poison(out.dtype))
         graph.replay()
         torch.cuda.synchronize()
         assert torch.equal(out, expected)
-    # And a product on the first GPU while the second one's stream is that of the other device.
+    # And a product on the first GPU while the current stream of the second GPU is another one.
     assert torch.cuda.current_device() == 0
-    here = moved(given, HERE)
-    out = torch.ops.tcgemm.scaled_mm(here[0], here[1], **here[2])
+    copies = move(operands, HERE)
+    out = torch.ops.tcgemm.scaled_mm(copies[0], copies[1], **copies[2])
     assert torch.equal(out.cpu(), expected.cpu())
 
 
@@ -148,21 +150,21 @@ def test_operands_on_two_gpus_are_refused():
     terms["scale_out"] = one
     scaled_mm = torch.ops.tcgemm.scaled_mm
     expected = scaled_mm(a, b, **terms)
-    calls = [lambda: tcgemm.mm(a, moved(b)), lambda: tcgemm.mm(moved(a), b)]
+    calls = [lambda: tcgemm.mm(a, move(b)), lambda: tcgemm.mm(move(a), b)]
     calls += [
-        lambda name=name: scaled_mm(a, b, **(terms | {name: moved(terms[name])})) for name in terms
+        lambda name=name: scaled_mm(a, b, **(terms | {name: move(terms[name])})) for name in terms
     ]
     into = torch.empty_like(expected)
-    calls += [lambda: tcgemm.mm(a, b, out=moved(into))]
-    calls += [lambda: tcgemm.mm(moved(a), moved(b), out=into)]
+    calls += [lambda: tcgemm.mm(a, b, out=move(into))]
+    calls += [lambda: tcgemm.mm(move(a), move(b), out=into)]
     ints = [t.to(S8) for t in (a.float(), b.float())]
     zero = torch.zeros((), dtype=S32, device=THERE)
     calls += [lambda name=name: tcgemm.mm(*ints, **{name: zero}) for name in ("zero_a", "zero_b")]
     calls += [
-        lambda: tcgemm.addmm(moved(matrix), a, b),
-        lambda: tcgemm.linear(a, b.t(), moved(line)),
+        lambda: tcgemm.addmm(move(matrix), a, b),
+        lambda: tcgemm.linear(a, b.t(), move(line)),
     ]
-    calls += [lambda: tcgemm.bmm(a[None], moved(b)[None]), lambda: tcgemm.matmul(a, moved(b))]
+    calls += [lambda: tcgemm.bmm(a[None], move(b)[None]), lambda: tcgemm.matmul(a, move(b))]
     for call in calls:
         with pytest.raises(RuntimeError, match="must be on one device"):
             call()

@@ -113,7 +113,8 @@ def test_what_this_gpu_has_no_kernel_for_is_torchs():
             torch.mm(cuda(8, 8, dtype=F64), cuda(8, 8, dtype=F64))
     assert u.report().taken == 0
     if torch.cuda.get_device_capability() != (9, 0):
-        assert any(why.startswith("tcgemm: no kernel of this build") for why in u.report().reasons)
+        reasons = u.report().reasons
+        assert any(reason.startswith("tcgemm: no kernel of this build") for reason in reasons)
 
 
 def test_training_with_autocast():
@@ -129,8 +130,8 @@ def test_training_with_autocast():
     with tcgemm.use() as u:
         result = gradients()
     assert (u.report().taken, u.report().left) == (5, 0), u.report()
-    for own, torchs in zip(result, expected, strict=True):
-        assert torch.allclose(own, torchs, atol=2e-3, rtol=0.05)
+    for tensor, torch_tensor in zip(result, expected, strict=True):
+        assert torch.allclose(tensor, torch_tensor, atol=2e-3, rtol=0.05)
 
 
 @pytest.mark.parametrize("mode", [None, "reduce-overhead", "max-autotune-no-cudagraphs"])
@@ -155,7 +156,7 @@ def test_compiled(mode):
 def test_a_cuda_graph_holds_the_kernels_of_its_capture():
     a, b = cuda(64, 128), cuda(128, 96)
     with tcgemm.use() as u:
-        graph, result = cases.captured(lambda: torch.mm(a, b))
+        graph, result = cases.graph_of(lambda: torch.mm(a, b))
     a.copy_(cuda(64, 128))
     graph.replay()
     reference.assert_exact(result, by_torch(torch.mm, a, b))

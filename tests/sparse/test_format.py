@@ -13,7 +13,7 @@ from support import sparse_model as model
 from support.cases import BF16, E4M3, E5M2, F16, F32, S8, U8
 from support.cpu_model import ISAS, assert_same_digest
 from support.reference import same_bits
-from support.sparse_operands import DTYPES, KINDS, RAGGED, SHAPES, drawn, dtypes, kinds
+from support.sparse_operands import DTYPES, KINDS, RAGGED, SHAPES, dtypes, kinds, random_matrix
 
 OPS = torch.ops.tcgemm
 
@@ -30,7 +30,7 @@ def check(w, pattern, prune):
     pruned = OPS.prune24(w, pattern)
     assert pruned.is_contiguous() and same_bits(pruned, model.prune(w, pattern))
     assert same_bits(OPS.gather24(w, metadata, pattern), values)
-    other = drawn(*w.shape, w.dtype)
+    other = random_matrix(*w.shape, w.dtype)
     gathered = OPS.gather24(other, metadata, pattern)
     assert gathered.is_contiguous() and same_bits(gathered, model.gather(other, metadata, pattern))
     if prune:
@@ -52,7 +52,7 @@ def test_the_drawing():
 @kinds
 def test_shapes(dtype, pattern):
     for shape in SHAPES:
-        w = drawn(*shape, dtype)
+        w = random_matrix(*shape, dtype)
         for prune in (False, True):
             check(w, pattern, prune)
 
@@ -62,7 +62,7 @@ def test_ragged_rows(dtype, pattern):
     """Positions beside the last column are zeros, and are kept where nothing else is."""
     for k in RAGGED:
         for prune in (False, True):
-            check(drawn(3, k, dtype), pattern, prune)
+            check(random_matrix(3, k, dtype), pattern, prune)
 
 
 @kinds
@@ -75,7 +75,7 @@ def test_strides(dtype, pattern, strides):
 
 @pytest.mark.parametrize("strides", list(cases.STRIDES))
 def test_strides_of_values_and_metadata(strides):
-    w = drawn(35, 531, BF16)
+    w = random_matrix(35, 531, BF16)
     values, metadata, _ = OPS.compress24(w, "2:4", True)
     stored_values, stored_metadata = (
         cases.empty(strides, x.shape, dtype=x.dtype) for x in (values, metadata)
@@ -190,7 +190,7 @@ def test_there_are_90_choices():
 @dtypes
 def test_transposable(dtype):
     for shape in (*SHAPES, (4, 4), (6, 5), (1, 9)):
-        w = drawn(*shape, dtype)
+        w = random_matrix(*shape, dtype)
         pruned = OPS.prune24(w, "2:4", True)
         assert pruned.is_contiguous() and same_bits(pruned, model.prune_transposable(w))
         for way in (pruned, pruned.t()):
@@ -247,7 +247,7 @@ TILED = [(dtype, "1:2" if dtype is F32 else "2:4") for dtype in DTYPES]
 @pytest.mark.parametrize("rows, k", [(1, 1), (16, 64), (17, 130), (63, 33), (65, 257), (200, 515)])
 def test_tiles(dtype, pattern, rows, k):
     for extra in range(3):
-        metadata = OPS.compress24(drawn(rows, k + extra, dtype), pattern, True)[1]
+        metadata = OPS.compress24(random_matrix(rows, k + extra, dtype), pattern, True)[1]
         tiles = OPS.tile24(metadata, k + extra, pattern, dtype)
         expected = model.tiles(metadata, k + extra, pattern, 8 * dtype.itemsize)
         assert tiles.dtype is U8 and tiles.is_contiguous() and torch.equal(tiles, expected)
@@ -275,7 +275,7 @@ def test_one_tile_by_hand():
 
 
 def test_what_is_beside_the_last_position_does_not_matter():
-    metadata = OPS.compress24(drawn(5, 68, F16), "2:4", True)[1]
+    metadata = OPS.compress24(random_matrix(5, 68, F16), "2:4", True)[1]
     other = metadata.clone()
     other[:, -1] |= 0xF0
     assert not torch.equal(metadata, other)
@@ -289,7 +289,7 @@ def all_results():
     """The same in every process."""
     torch.manual_seed(7)
     for dtype, pattern in KINDS:
-        w = drawn(300, 1100, dtype)
+        w = random_matrix(300, 1100, dtype)
         yield from OPS.compress24(w, pattern)
         values, metadata, _ = OPS.compress24(w, pattern, True)
         yield values

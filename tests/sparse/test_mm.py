@@ -11,12 +11,12 @@ from support.cases import BF16, F16, F32, S32
 from support.dtype_matrix import GemmTypes
 from support.sparse_operands import (
     SIDES,
-    compressed,
     dense_sides,
-    made,
     multiply,
+    operand_of,
     options_of,
     scaled_mm,
+    sparse_matrix,
 )
 
 KINDS = [GemmTypes(F16, F16, F32), GemmTypes(BF16, BF16, F32), GemmTypes(F32, F32, F32, "high")]
@@ -40,15 +40,15 @@ def operands(types, side, rows, other, k, *, device, batch=(), strides="contiguo
     """w, which is sparse, and x."""
     largest = fast(types).largest(k) if whole else None
     dtypes = (types.a, types.b) if side == "a" else (types.b, types.a)
-    w = made(rows, k, dtypes[0], device=device, largest=largest)
+    w = sparse_matrix(rows, k, dtypes[0], device=device, largest=largest)
     shape = (k, other) if side == "a" else (other, k)
     x = cases.make(strides, *batch, *shape, dtype=dtypes[1], device=device, largest=largest)
     return w, x
 
 
-def expected(types, side, w, x, **given):
+def expected(types, side, w, x, **terms):
     a, b = dense_sides(side, w, x)
-    return reference.exact(a, b, **given, **options_of(types))
+    return reference.exact(a, b, **terms, **options_of(types))
 
 
 @EVERY
@@ -57,9 +57,9 @@ def expected(types, side, w, x, **given):
 def test_every_bit(device, types, side, shape):
     w, x = operands(types, side, *shape, device=device)
     for out_dtype in types.outs:
-        given = {"out_dtype": out_dtype}
-        result = multiply(side, w, x, **given, **options_of(types))
-        reference.assert_exact(result, expected(types, side, w, x, **given))
+        terms = {"out_dtype": out_dtype}
+        result = multiply(side, w, x, **terms, **options_of(types))
+        reference.assert_exact(result, expected(types, side, w, x, **terms))
 
 
 @EVERY
@@ -70,7 +70,7 @@ def test_epilogues(device, types, side):
     m, n = (rows, other) if side == "a" else (other, rows)
     for step, out_dtype in enumerate(out for out in types.outs if out != S32):
         kwargs = {"out": out_dtype, "device": device}
-        given = {
+        terms = {
             "scale_a": dtype_matrix.scale_a("row", m, k, powers=True, device=device),
             "scale_b": dtype_matrix.scale_b("row" if step % 2 else "tensor", n, k, powers=True)
             .to(device)
@@ -80,17 +80,17 @@ def test_epilogues(device, types, side):
             "residual": types.addend(m, n, step=step, **kwargs),
             "scale_out": torch.full((), 0.5, device=device),
         }
-        given |= {"alpha": 2.0**-8, "beta": 2.0, "activation": "relu", "out_dtype": out_dtype}
-        result = multiply(side, w, x, **given, **options_of(types))
-        right = expected(types, side, w, x, **given)
+        terms |= {"alpha": 2.0**-8, "beta": 2.0, "activation": "relu", "out_dtype": out_dtype}
+        result = multiply(side, w, x, **terms, **options_of(types))
+        right = expected(types, side, w, x, **terms)
         reference.assert_exact(result, right)
         result, amax = multiply(
-            side, w, x, op=torch.ops.tcgemm.scaled_mm_amax, **given, **options_of(types)
+            side, w, x, op=torch.ops.tcgemm.scaled_mm_amax, **terms, **options_of(types)
         )
         reference.assert_exact(result, right)
-        given.pop("scale_out")
+        terms.pop("scale_out")
         a, b = dense_sides(side, w, x)
-        reference.assert_amax(amax, a, b, **given, **options_of(types))
+        reference.assert_amax(amax, a, b, **terms, **options_of(types))
 
 
 @EVERY
@@ -103,9 +103,9 @@ def test_a_bias_and_relu_alone(device, types, side):
         for bias in ((n,), (m, 1)):
             for out_dtype in types.outs[:2]:
                 addend = types.addend(*bias, out=out_dtype, device=device)
-                given = {"bias": addend, "activation": "relu", "out_dtype": out_dtype}
-                result = multiply(side, w, x, **given, **options_of(types))
-                reference.assert_exact(result, expected(types, side, w, x, **given))
+                terms = {"bias": addend, "activation": "relu", "out_dtype": out_dtype}
+                result = multiply(side, w, x, **terms, **options_of(types))
+                reference.assert_exact(result, expected(types, side, w, x, **terms))
 
 
 @EVERY
@@ -114,16 +114,16 @@ def test_a_bias_and_relu_alone(device, types, side):
 def test_any_strides(device, types, side, strides):
     w, x = operands(types, side, 40, 24, 68, device=device, strides=strides)
     shape = (40, 24) if side == "a" else (24, 40)
-    values, form = compressed(w)
+    values, form = operand_of(w)
     right = expected(types, side, w, x)
     for out_strides in ("odd_pitch", "transposed_padded", "step_both"):
         out = cases.Guarded(out_strides, shape, dtype=types.outs[0], device=device)
-        multiply(side, w, x, given=(values, form), out=out.view, **options_of(types))
+        multiply(side, w, x, operand=(values, form), out=out.view, **options_of(types))
         reference.assert_exact(out.view, right)
         assert out.untouched()
     # Values that are a part of another matrix, and begin anywhere in it.
     view = cases.empty("odd_pitch", values.shape, dtype=values.dtype, device=device).copy_(values)
-    result = multiply(side, w, x, given=(view, form), **options_of(types))
+    result = multiply(side, w, x, operand=(view, form), **options_of(types))
     reference.assert_exact(result, right)
 
 
@@ -161,7 +161,7 @@ def test_nothing_to_add_up(device, types, side):
 def test_not_finite_ones(device):
     """They reach the sums that they belong to. Tensor cores do not read a NaN of x at a position
     that w leaves out; the CPU multiplies it by zero, and the result is NaN."""
-    w = made(64, 64, BF16, device=device, largest=3)
+    w = sparse_matrix(64, 64, BF16, device=device, largest=3)
     x = cases.make("contiguous", 16, 64, dtype=BF16, device=device, largest=3)
     w[3, 8], w[3, 9:12] = float("inf"), 0
     x[5, 8] = float("nan")
@@ -177,25 +177,25 @@ def test_not_finite_ones(device):
 
 @SIDE
 def test_opcheck(side):
-    w, x = made(16, 32, BF16), torch.randn(8, 32).bfloat16()
-    values, form = compressed(w)
+    w, x = sparse_matrix(16, 32, BF16), torch.randn(8, 32).bfloat16()
+    values, form = operand_of(w)
     a, b = dense_sides(side, values, x if side == "b" else x.t())
     tests = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
     opcheck(scaled_mm.default, (a, b), {"sparse_" + side: form}, test_utils=tests)
 
 
 def test_derivatives_are_refused():
-    w, x = made(16, 32, F32), torch.randn(8, 32, requires_grad=True)
+    w, x = sparse_matrix(16, 32, F32), torch.randn(8, 32, requires_grad=True)
     out = multiply("b", w, x, precision="high")
     with pytest.raises(RuntimeError, match=r"multiply a tcgemm\.SparseTensor24"):
         out.sum().backward()
 
 
 def test_vmap():
-    w, x = made(16, 32, BF16), torch.randn(3, 8, 32).bfloat16()
-    given = compressed(w)
-    result = torch.vmap(lambda x: multiply("b", w, x, given=given))(x)
-    assert torch.equal(result, multiply("b", w, x, given=given))
+    w, x = sparse_matrix(16, 32, BF16), torch.randn(3, 8, 32).bfloat16()
+    operand = operand_of(w)
+    result = torch.vmap(lambda x: multiply("b", w, x, operand=operand))(x)
+    assert torch.equal(result, multiply("b", w, x, operand=operand))
 
 
 @EVERY
@@ -205,15 +205,15 @@ def test_linear24_is_scaled_mm(name, device, types):
     if types.a is F32:
         w, x = operands(types, "b", 33, 70, 100, device=device)
         with pytest.raises(RuntimeError, match='pass precision="high"'):  # which it does not take
-            linear24(*compressed(w), x)
+            linear24(*operand_of(w), x)
         return
     for shape, batch in (((33, 70, 100), ()), ((16, 1, 64), ()), ((20, 9, 36), (2, 3))):
         w, x = operands(types, "b", *shape, device=device, batch=batch)
         out = S32 if types.integer else None
         bias = types.addend(shape[0], out=out, device=device, largest=4)
-        values, form = compressed(w)
-        given = {"bias": bias, **options_of(types)}
-        right = multiply("b", w, x, **given)
+        values, form = operand_of(w)
+        terms = {"bias": bias, **options_of(types)}
+        right = multiply("b", w, x, **terms)
         assert torch.equal(linear24(values, form, x, bias), right)
         if not types.fp8:  # which opcheck cannot compare
             names = ("test_schema", "test_faketensor")

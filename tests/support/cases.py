@@ -167,7 +167,7 @@ def empty(strides, shape, *, dtype, device="cpu"):
     return build(tuple(shape), (dtype, device))
 
 
-def drawn(shape, dtype, largest=None):
+def random_values(shape, dtype, largest=None):
     """Normal data, all integers there are, or integers of at most `largest`.
 
     The values come from the CPU's generator, so that they do not depend on the device.
@@ -186,7 +186,7 @@ def fill(view, *, largest=None):
     for dim, stride in enumerate(view.stride()):
         if stride == 0:
             base = base.narrow(dim, 0, min(1, base.shape[dim]))
-    values = drawn(base.shape, view.dtype, largest)
+    values = random_values(base.shape, view.dtype, largest)
     base.copy_(values.to(F32) if view.dtype.is_floating_point else values)
     return view
 
@@ -204,7 +204,7 @@ def operands(layout, m, n, k, *, dtype, device="cpu", batch=(), largest=None):
 
 
 def stride_pairs():
-    """Strides of a with those of b: each of one with plain ones of the other, and some of both."""
+    """Pairs of strides of a and b: all strides with a plain operand, and some pairs of others."""
     names = tuple(STRIDES)
     plain = [(name, "contiguous") for name in names] + [("contiguous", name) for name in names[1:]]
     mixed = list(itertools.zip_longest(names, (*names[5:], *names[:5])))
@@ -233,7 +233,7 @@ class Guarded:
         return torch.equal(rest.view(torch.uint8), whole.view(torch.uint8))
 
 
-def captured(work):
+def graph_of(work):
     """The CUDA graph of what work() launches, and what it returned while it was captured.
 
     It runs once before, in a side stream, as torch asks for. The same stream is captured: the one

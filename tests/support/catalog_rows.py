@@ -153,7 +153,7 @@ def kind_sizes(kind, row):
     return m, n, k + 128 if row.block_scaled and k <= 128 else k
 
 
-def asked(row, out_strides, step=0):
+def row_and_layout(row, out_strides, step=0):
     """(row, layout) of operands that this kernel reads as they are for a result of these strides.
 
     For a column-major result a kernel computes the transposed product, in which a and b change

@@ -81,7 +81,7 @@ class GemmTypes(NamedTuple):
         return largest
 
     def make(self, strides_a, strides_b, m, n, k, *, device="cpu", batch=(), whole=False):
-        """a and b; `batch` is that of both, or a pair of theirs."""
+        """a and b; `batch` is one batch for both, or a pair (batch of a, batch of b)."""
         batches = batch if batch and isinstance(batch[0], tuple) else (batch, batch)
         options = {"device": device, "largest": self.largest(k) if whole else None}
         return (
@@ -203,7 +203,7 @@ def addends(types, out, device, m, n, **options):
     }
 
 
-def everything(types, m, n, k, out):
+def all_operands(types, m, n, k, out):
     """(a, b) and every tensor that this product can have besides, with options."""
     a, b = types.operands("NN", m, n, k, device="cuda")
     terms = {

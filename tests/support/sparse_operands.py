@@ -34,13 +34,13 @@ def pattern(dtype):
     return "1:2" if dtype == F32 else "2:4"
 
 
-def made(rows, k, dtype, *, device="cpu", largest=None):
+def sparse_matrix(rows, k, dtype, *, device="cpu", largest=None):
     """A matrix that has the pattern of its dtype."""
     w = cases.make("contiguous", rows, k, dtype=dtype, device=device, largest=largest)
     return prune24(w, pattern(dtype))
 
 
-def compressed(w):
+def operand_of(w):
     """(values, what the operators take beside them)."""
     values, metadata, excess = compress24(w, pattern(w.dtype))
     assert excess.tolist() == [0, -1]
@@ -54,10 +54,10 @@ def dense_sides(side, w, x):
     return (w, x) if side == "a" else (x, w.t())
 
 
-def multiply(side, w, x, *, op=scaled_mm, out=None, given=None, **options):
+def multiply(side, w, x, *, op=scaled_mm, out=None, operand=None, **options):
     """The product with w, a dense matrix that has the pattern, compressed. `given`: (values, form),
     made before."""
-    values, form = given or compressed(w)
+    values, form = operand or operand_of(w)
     a, b = dense_sides(side, values, x)
     options["sparse_" + side] = form
     if out is None:
@@ -72,9 +72,9 @@ def options_of(types):
     return {"acc_dtype": types.accumulator, "precision": precision}
 
 
-def drawn(rows, k, dtype):
+def random_matrix(rows, k, dtype):
     """Normal data with ties, zeros of both signs and, of floats, NaN and Inf."""
     numbers = [0.0, 0.0, 1.0, *((-0.0, float("nan"), -float("inf")) * dtype.is_floating_point)]
     special = torch.tensor(numbers)[torch.randint(0, len(numbers), (rows, k))]
-    data = cases.drawn((rows, k), dtype).float()
+    data = cases.random_values((rows, k), dtype).float()
     return torch.where(torch.rand(rows, k) < 0.5, special, data).to(dtype)
