@@ -28,11 +28,11 @@ BITS = ((8192, 8192), (8192, 65536))  # m and n, k
 
 def int4_calls(size: int) -> dict[str, Callable[[int], Any]]:
     a, b = (torch.randint(-8, 8, (size, size), dtype=torch.int8, device="cuda") for _ in range(2))
-    packed_a, packed_b = (tcgemm.Int4Tensor.from_int8(each) for each in (a, b))
+    int4_a, int4_b = tcgemm.Int4Tensor.from_int8(a), tcgemm.Int4Tensor.from_int8(b)
     out = torch.empty(size, size, dtype=torch.int32, device="cuda")
     return {
         "s8": lambda i: tcgemm.mm(a, b.t(), out=out),
-        "s4": lambda i: tcgemm.mm(packed_a, packed_b.t(), out=out),
+        "s4": lambda i: tcgemm.mm(int4_a, int4_b.t(), out=out),
     }
 
 

@@ -42,9 +42,9 @@ TABLE = (
     DType("s8", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("u8", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
 )
-# Elements that share bytes; torch's dtype is the dtype of unpacked elements. They are operands of
-# tcgemm.Int4Tensor and BinaryTensor, and no dtype of a torch.Tensor.
-PACKED = (
+# Sub-byte types: elements share bytes, and torch's dtype is the one of to_int8() and to_bool().
+# They are operands of tcgemm.Int4Tensor and BinaryTensor, and no dtype of a torch.Tensor.
+SUBBYTE = (
     DType("s4", torch.int8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("u4", torch.uint8, DEVICES, (torch.int32,), _FROM_INTS),
     DType("b1", torch.bool, DEVICES, (torch.int32,), (torch.int32,)),

@@ -344,7 +344,7 @@ def support() -> list[Support]:
     """
     capability = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
     rows = []
-    for row in (*dtypes.TABLE, *dtypes.PACKED):
+    for row in (*dtypes.TABLE, *dtypes.SUBBYTE):
         for accumulator in map(dtypes.NAMES.__getitem__, row.accumulators):
             rows.append(Support(row.name, accumulator, "CPU", "cpu" in row.devices, ""))
             for family in FAMILIES:
@@ -413,7 +413,7 @@ def support_table() -> str:
     for (arch, accumulator, *rest), operands in sorted(lines.items(), key=lambda item: item[0][0]):
         cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
         table.append(f"| {' | '.join(cells)} |")
-    for row in (*dtypes.TABLE, *dtypes.PACKED):
+    for row in (*dtypes.TABLE, *dtypes.SUBBYTE):
         accumulators = ", ".join(map(dtypes.NAMES.__getitem__, row.accumulators))
         strides = "any strides" if row in dtypes.TABLE else "TN, any other strides"
         table.append(f"| {row.name} | {accumulators} | CPU | | {strides} | |")

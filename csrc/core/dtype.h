@@ -11,12 +11,12 @@ namespace tcgemm {
 enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1 };
 
 inline constexpr int kDTypes = 13;
-// The first ones are those of torch's tensors. The others are packed: see is_packed.
+// The first ones are those of torch's tensors. The others are sub-byte types: see is_subbyte.
 inline constexpr int kTensorDTypes = 10;
 
 // The bits of an element that shares its bytes with no other. The dtypes of tensors have this size
 // in memory; so device code asks for theirs. The emulator has such elements of every type.
-constexpr int unpacked_bits(DType type) {
+constexpr int addressable_bits(DType type) {
   switch (type) {
     case DType::f64:
       return 64;
@@ -39,18 +39,18 @@ constexpr int unpacked_bits(DType type) {
   return 8;
 }
 
-constexpr int unpacked_bytes(DType type) { return unpacked_bits(type) / 8; }
+constexpr int addressable_bytes(DType type) { return addressable_bits(type) / 8; }
 
 // The size in memory.
 constexpr int bits(DType type) {
   if (type == DType::b1) return 1;
-  return type == DType::s4 || type == DType::u4 ? 4 : unpacked_bits(type);
+  return type == DType::s4 || type == DType::u4 ? 4 : addressable_bits(type);
 }
 
 // Several elements that follow each other along k share a byte, the first in its lowest bits.
-constexpr bool is_packed(DType type) { return bits(type) < 8; }
+constexpr bool is_subbyte(DType type) { return bits(type) < 8; }
 
-// The size of an element, whose type must not be packed.
+// The size of an element, whose type must not be sub-byte.
 constexpr int bytes(DType type) { return bits(type) / 8; }
 
 // The bytes of so many elements that follow each other. The last byte may be partly used.
@@ -58,9 +58,9 @@ constexpr std::int64_t bytes_of(std::int64_t elements, DType type) {
   return (elements * bits(type) + 7) / 8;
 }
 
-// So many elements along k in memory: elements, or bytes if the type is packed.
+// So many elements along k in memory: elements, or bytes if the type is sub-byte.
 constexpr std::int64_t stored_extent(std::int64_t elements, DType type) {
-  return is_packed(type) ? bytes_of(elements, type) : elements;
+  return is_subbyte(type) ? bytes_of(elements, type) : elements;
 }
 
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }

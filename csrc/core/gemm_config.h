@@ -77,7 +77,7 @@ struct GemmConfig {
   // The CTAs of a cluster of a GEMV kernel, which divide k as well, so that each reads less of a.
   int gemv_ctas = 1;
   // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
-  // others. 0: no operand is packed.
+  // others. 0: no operand is a packed weight.
   int weight_bits = 0;
   // The consumers issue mma.sync, not wgmma.
   bool mma_sync = false;
@@ -196,8 +196,8 @@ struct GemmConfig {
   // leave space for 64.
   constexpr int row_bytes() const { return terms == kBf16Terms ? 64 : 128; }
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
-  // The same in elements, or in bytes if the type is packed: TMA has no packed types.
-  constexpr int box_k() const { return is_packed(input) ? row_bytes() : tile_k(); }
+  // The same in elements, or in bytes if the type is sub-byte: TMA has no sub-byte types.
+  constexpr int box_k() const { return is_subbyte(input) ? row_bytes() : tile_k(); }
   // A row of A. The values of a 2:4 operand take half, and have metadata. A packed weight has
   // codes.
   constexpr int row_bytes_a() const {

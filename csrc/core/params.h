@@ -242,8 +242,8 @@ struct CpAsyncParams {
 };
 
 // One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a
-// multiple of 16 bytes, and converts elements. The strides, k and pitch of a packed source count
-// its bytes. Each of these becomes two elements of s8.
+// multiple of 16 bytes, and converts elements. The strides, k and pitch of a sub-byte source
+// count its bytes. Each of these becomes two elements of s8.
 struct CopyParams {
   // rows x k; its dtype and `to` have equal sizes, or are f32 and bf16, or s4 or u4 and s8
   TensorRef source;
@@ -311,7 +311,7 @@ struct AddSlicesParams {
 };
 
 // Sums along k of integers: rows x k with any strides -> sums[batch][row]. The strides and k of a
-// packed source count bytes.
+// sub-byte source count bytes.
 struct SumParams {
   TensorRef source;
   std::int32_t* sums;

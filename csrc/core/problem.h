@@ -34,8 +34,8 @@ constexpr bool set_activation(std::string_view text, Activation& activation) {
 // Is it a smooth function, which takes exponentials?
 constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
 
-// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. Elements of a packed type
-// have stride 1 along k, and the other strides are whole bytes.
+// A batch of matrices. Strides are in elements; a stride of 0 broadcasts. Elements of a sub-byte
+// type have stride 1 along k, and the other strides are whole bytes.
 //
 // A meta tensor has no memory: there `address` is the byte offset in its storage, so that alignment
 // checks still work.
@@ -56,10 +56,10 @@ constexpr Matrix transposed(Matrix matrix) {
   return matrix;
 }
 
-// A packed matrix as the bytes that hold it, which is how kernels copy it; any other one as it is.
-// Its extent along k is stored_extent(k).
+// A sub-byte matrix as the bytes that hold it, because kernels copy bytes; any other matrix as it
+// is. Its extent along k is stored_extent(k).
 constexpr Matrix in_bytes(const Matrix& matrix) {
-  if (!is_packed(matrix.dtype)) return matrix;
+  if (!is_subbyte(matrix.dtype)) return matrix;
   const auto stride = [&](std::int64_t elements) { return bytes_of(elements, matrix.dtype); };
   return {matrix.address, DType::u8, stride(matrix.stride_row), stride(matrix.stride_col),
           stride(matrix.stride_batch)};

@@ -8,7 +8,7 @@
 
 namespace tcgemm::cpu {
 
-// The loops read packed panels. A panel has `panel_rows` consecutive rows of a (or `panel_columns`
+// The loops read panels. A panel has `panel_rows` consecutive rows of a (or `panel_columns`
 // columns of b) for every k, converted to the accumulator's type:
 //
 //   a, m x depth:  panel 0: a(0,0) a(1,0) .. a(rows-1,0)  a(0,1) ..  a(rows-1,depth-1)

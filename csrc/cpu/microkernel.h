@@ -1,4 +1,4 @@
-// The inner loop, which multiplies packed panels. Like rows.h, it is compiled once per instruction
+// The inner loop, which multiplies panels. Like rows.h, it is compiled once per instruction
 // set.
 #pragma once
 

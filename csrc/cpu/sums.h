@@ -14,7 +14,7 @@ struct Tile {
   std::int64_t batch, row, column, m, n, pitch;
 };
 
-// The packed operands of one k block of a tile.
+// The panels of one k-block of a tile.
 template <class T>
 struct Panels {
   std::int64_t k, depth;

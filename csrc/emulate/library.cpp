@@ -70,7 +70,7 @@ emulate::Evidence evidence(const emulate::Model& model, const isa::Instruction& 
   // Tests on a Hopper GPU run the sparse instructions of our kernels, and each dense mma.sync.
   if (is_sparse(instruction.kind))
     return model.sparse == compared && !instruction.in_kernels ? assumed : model.sparse;
-  if (is_packed(instruction.input))
+  if (is_subbyte(instruction.input))
     return model.gpu == emulate::Gpu::hopper && model.kind == isa::InstructionKind::mma ? compared
                                                                                         : assumed;
   return model.dense;

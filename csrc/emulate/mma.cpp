@@ -30,7 +30,7 @@ std::vector<Number> decode_all(const Mma& mma, const void* data, std::int64_t fi
   std::vector<Number> numbers(static_cast<std::size_t>(length));
   const bool widens = mma.arithmetic.method == Method::two_halves;
   for (std::int64_t i = 0; i < length; ++i) {
-    const Number number = decode(word(data, first + i, unpacked_bits(type)), format(type));
+    const Number number = decode(word(data, first + i, addressable_bits(type)), format(type));
     numbers[std::size_t(i)] = widens ? widen(number, format(type).fraction_bits) : number;
   }
   return numbers;
@@ -131,7 +131,7 @@ void fma_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
   }
 }
 
-// Each element of 8, 4 and 1 bits has a byte: unpacked_bits.
+// Each element of 8, 4 and 1 bits has a byte: addressable_bits.
 int integer(const void* data, std::int64_t index, DType type) {
   return type == DType::s8 || type == DType::s4 ? static_cast<const std::int8_t*>(data)[index]
                                                 : static_cast<const std::uint8_t*>(data)[index];

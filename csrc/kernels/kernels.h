@@ -21,8 +21,8 @@ const void* find(int config_index, EpiloguePath path);
 // itself (ptx/dependent.cuh). Functions that end in _blocks return the CTAs to launch.
 
 // Repack: rows x k with any strides -> K-major with a pitch (RepackParams), converted on the way.
-// Both copies of a launch have elements of the same size, and both are converted or neither. Packed
-// elements are copied as bytes, or converted to s8.
+// Both copies of a launch have elements of the same size, and both are converted or neither.
+// Sub-byte elements are copied as bytes, or converted to s8.
 const void* repack(const RepackParams& params);
 
 inline constexpr int kRepackThreads = 256;

@@ -14,8 +14,8 @@
 namespace tcgemm::launch {
 namespace {
 
-// An operand, rows x k, whose bytes a pass reads if its type is packed.
-TensorRef packed_ref(const Matrix& matrix, std::int64_t rows, std::int64_t k, std::int64_t batch) {
+// An operand, rows x k, whose bytes a pass reads if its type is sub-byte.
+TensorRef stored_ref(const Matrix& matrix, std::int64_t rows, std::int64_t k, std::int64_t batch) {
   TensorRef source = tensor_ref(in_bytes(matrix), rows, stored_extent(k, matrix.dtype), batch);
   source.dtype = matrix.dtype;
   return source;
@@ -28,7 +28,7 @@ void repack(LaunchContext& context) {
     if (!pass) return;
     operand = repacked(*pass, reinterpret_cast<std::uintptr_t>(context.workspace));
     CopyParams& copy = params.copies[params.count++];
-    copy.source = packed_ref(pass->source, pass->rows, pass->k, pass->batch);
+    copy.source = stored_ref(pass->source, pass->rows, pass->k, pass->batch);
     copy.copy = reinterpret_cast<void*>(operand.address);
     copy.to = pass->to;
     copy.rows = pass->rows;
@@ -48,7 +48,7 @@ void repack(LaunchContext& context) {
 void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
   if (!pass) return;
   SumParams params{};
-  params.source = packed_ref(pass->source, pass->rows, pass->k, pass->batch);
+  params.source = stored_ref(pass->source, pass->rows, pass->k, pass->batch);
   params.sums =
       reinterpret_cast<std::int32_t*>(static_cast<char*>(context.workspace) + pass->offset);
   params.rows = pass->rows;

@@ -19,7 +19,7 @@ namespace tcgemm::ops {
 struct Arguments {
   PerSlot<TensorHandle> tensors;
   std::optional<std::string> activation, precision, kernel, device;
-  std::optional<std::string> types;                  // of packed operands, "s4,u4"
+  std::optional<std::string> types;                  // of sub-byte operands, "s4,u4"
   std::optional<std::string> operation;              // of b1 operands, "xor"
   std::int64_t k = -1;                               // of b1 operands; -1: all bits of the bytes
   std::optional<std::int32_t> out_dtype, acc_dtype;  // torch's numbers

@@ -140,7 +140,7 @@ inline constexpr ParameterList kPacked =
                   option(Option::batch_invariant),
                   option(Option::constant_b),
                   option(Option::kernel, "kernel_name")};
-// Packed operands: `types` says of what, as "s4,u4".
+// Sub-byte operands: `types` says of what, as "s4,u4".
 inline constexpr ParameterList kInt4 =
     kOperandsAB + kScalesOfOperands + ParameterList{optional(Slot::c)} + kAddendsOfAll +
     ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +

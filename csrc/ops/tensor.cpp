@@ -167,7 +167,7 @@ std::string type_name(std::int32_t scalar_type) {
 }
 
 std::string type_name(const View& view) {
-  return view.known && is_packed(view.dtype) ? type_name(view.dtype) : type_name(view.scalar_type);
+  return view.known && is_subbyte(view.dtype) ? type_name(view.dtype) : type_name(view.scalar_type);
 }
 
 std::string device_name(const View& view) {

@@ -56,7 +56,7 @@ std::int32_t scalar_type_of(DType dtype);  // torch's number of the dtype
 bool dtype_of(std::int32_t scalar_type, DType& dtype);
 std::string type_name(std::int32_t scalar_type);  // "torch.float16"
 const char* type_name(DType dtype);
-std::string type_name(const View& view);    // of its elements: "int4" where they are packed
+std::string type_name(const View& view);    // of its elements: "int4" where two share a byte
 std::string device_name(const View& view);  // "cuda:0"
 
 void contiguous_strides(Shape shape, std::int64_t* strides);

@@ -13,7 +13,7 @@
 namespace tcgemm::ptx {
 
 // The accumulators of one m64nN block are N/2 registers a thread for f32 and s32, and N/4 registers
-// of packed pairs for f16. Element i of a thread is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1),
+// of pairs for f16. Element i of a thread is row 16 * warp + lane / 4 + 8 * ((i >> 1) & 1),
 // column 8 * (i >> 2) + 2 * (lane % 4) + (i & 1).
 
 // Must precede the first wgmma after other instructions have accessed the accumulators, or the

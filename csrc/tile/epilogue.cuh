@@ -358,7 +358,7 @@ __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, 
   for (int i = 0; i < kSources; ++i) {
     const TensorRef& source = epilogue.sources[i];
     if (source.data == nullptr || !source.row_vectors || source.stride_col == 0) continue;
-    const int size = unpacked_bytes(source.dtype);
+    const int size = addressable_bytes(source.dtype);
     const int lines = (min(columns, window.cols) * size + kCacheLine - 1) / kCacheLine;  // a row
     const int rows = source.stride_row == 0 ? 1 : min(kBoxRows, window.rows);
     const char* first =
@@ -383,7 +383,7 @@ __device__ inline void finish(const Epilogue& epilogue, const Window& window, T 
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     if (i == kResidual)
-      activate_all(epilogue.activation, unpacked_bits(epilogue.out_dtype) <= 16, v);
+      activate_all(epilogue.activation, addressable_bits(epilogue.out_dtype) <= 16, v);
     if (epilogue.sources[i].data != nullptr)
       add_source(epilogue.sources[i], i == kC ? beta : T(1), window, v);
   }

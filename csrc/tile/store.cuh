@@ -359,7 +359,7 @@ __device__ inline void store_fragment(const Epilogue& epilogue, const Extent& ex
         }
         __syncwarp();
         const Window box = move_left(window, box_col);
-        if (unpacked_bits(epilogue.out_dtype) == 16)
+        if (addressable_bits(epilogue.out_dtype) == 16)
           store_staged<kBox, std::uint16_t>(epilogue, box, smem_d);
         else
           store_staged<kBox, std::uint8_t>(epilogue, box, smem_d);

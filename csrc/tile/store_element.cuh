@@ -15,7 +15,7 @@
 namespace tcgemm::tile {
 
 __device__ inline bool stores_elements(const Epilogue& epilogue) {
-  return !epilogue.has_terms && !epilogue.zero_points && unpacked_bits(epilogue.out_dtype) > 8;
+  return !epilogue.has_terms && !epilogue.zero_points && addressable_bits(epilogue.out_dtype) > 8;
 }
 
 // value * alpha * scale_a * scale_b, in the order of tile::scale.

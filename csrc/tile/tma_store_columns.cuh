@@ -35,7 +35,7 @@ inline constexpr int kWarpgroupThreads = 128;
 inline constexpr int kBufferBytes = 2 * kStagingBytes;
 inline constexpr int kBarrierThreads = kWarpgroupThreads + 32;  // threads at the barriers below
 
-// Named barriers of buffer index % 2 of a warpgroup. full: the warpgroup has packed the buffer.
+// Named barriers of buffer index % 2 of a warpgroup. full: the warpgroup has filled the buffer.
 // free: TMA has read the buffer, and the warpgroup may pack it again.
 __device__ inline int full_barrier(int warpgroup, int index) {
   return 1 + 4 * warpgroup + index % 2;

@@ -243,8 +243,8 @@ class UnrolledEpilogue {
   // Stores the fragment with the variant of the call's terms. Returns false if there is none.
   __device__ __forceinline__ bool store_variant(const Register* fragment, const Addends& addends) {
     const bool has_addend = epilogue_.sources[addend_index()].data != nullptr;
-    if (unpacked_bits(epilogue_.out_dtype) != 16 || (epilogue_.scaled && !kTraits.column_scales) ||
-        (has_addend && epilogue_.z != nullptr))
+    if (addressable_bits(epilogue_.out_dtype) != 16 ||
+        (epilogue_.scaled && !kTraits.column_scales) || (has_addend && epilogue_.z != nullptr))
       return false;
     if (!has_addend) return store_activated<false>(fragment, addends);
     if constexpr (kTraits.unrolled_terms) return store_activated<true>(fragment, addends);
@@ -375,7 +375,7 @@ class UnrolledEpilogue {
   template <int kCount>
   __device__ __forceinline__ void activate_as(Activation activation, float (&v)[kCount]) const {
     const auto use = [&]<Activation kActivation>() {
-      if (unpacked_bits(epilogue_.out_dtype) == 16)
+      if (addressable_bits(epilogue_.out_dtype) == 16)
         activate_each<kActivation, true>(v);
       else
         activate_each<kActivation, false>(v);

@@ -9,8 +9,8 @@ import torch
 
 from tcgemm.bench.case import Case
 from tcgemm.bench.workloads import Workload, baseline_name, dense_baseline_name
-from tcgemm.comparison.packed import PackedWork
 from tcgemm.comparison.request import BASELINES, refuse
+from tcgemm.comparison.subbyte import SubbyteWork
 from tcgemm.testing import baseline, machine, telemetry, timing
 
 METHOD = (
@@ -19,7 +19,7 @@ METHOD = (
 )
 DENSE = "torch dense"  # torch's dense product beside its sparse one
 Functions = dict[str, Callable[..., Any] | None]
-Work = Workload | PackedWork  # or a class with the same methods
+Work = Workload | SubbyteWork  # or a class with the same methods
 
 
 def head(case: Case) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import torch
 
 from tcgemm.bench import cases
 from tcgemm.bench.case import FLOAT8, Case
-from tcgemm.comparison import packed, weights
+from tcgemm.comparison import subbyte, weights
 from tcgemm.comparison.weights import refuse
 from tcgemm.testing import operands
 from tcgemm.testing.baseline import ACTIVATIONS
@@ -27,7 +27,7 @@ from tcgemm.typing import (
 BASELINES: tuple[TorchBaseline, ...] = words(TorchBaseline)
 SCALES: dict[Granularity, str] = {name: f"{name}-scales" for name in words(Granularity)}
 # The float64 reference of the error has no epilogue for these.
-NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *packed.NAMES)
+NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *subbyte.NAMES)
 
 # dtypes have the names of torch as well, such as "bfloat16".
 DType = MeasuredDType | TorchDTypeName | torch.dtype
@@ -79,7 +79,7 @@ def shapes_of(given: Any) -> list[tuple[int, int, int, int]]:
 def dtype_name(given: Any) -> str:
     """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
     name = given.removeprefix("torch.") if isinstance(given, str) else given
-    if isinstance(name, str) and name in (*operands.DTYPES, *packed.NAMES):
+    if isinstance(name, str) and name in (*operands.DTYPES, *subbyte.NAMES):
         return name
     dtype = getattr(torch, name, None) if isinstance(name, str) else name
     for own, known in operands.DTYPES.items():
@@ -87,7 +87,7 @@ def dtype_name(given: Any) -> str:
             return own
     raise refuse(
         f"dtypes has {given!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
-        f"rounded to tf32), {', '.join(packed.NAMES)}, and torch's dtypes of the others; take one "
+        f"rounded to tf32), {', '.join(subbyte.NAMES)}, and torch's dtypes of the others; take one "
         "of them."
     )
 
@@ -193,9 +193,9 @@ def cases_of(
                 f"bits, but dtypes has {dtype}; leave it out."
             )
     for dtype in dtypes:
-        if dtype in packed.NAMES and set(layouts) != {"TN"}:
+        if dtype in subbyte.NAMES and set(layouts) != {"TN"}:
             raise refuse(
-                f"{dtype} is packed along K, so it has the layout TN, but layouts has "
+                f"{dtype} shares bytes along K, so it has the layout TN, but layouts has "
                 f"{', '.join(layouts)}; pass layouts='TN'."
             )
     if sparse:

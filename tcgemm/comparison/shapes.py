@@ -9,7 +9,7 @@ import torch
 
 from tcgemm.bench.case import Case
 from tcgemm.bench.packed_weight import workload
-from tcgemm.comparison import measure, packed, request
+from tcgemm.comparison import measure, request, subbyte
 from tcgemm.comparison.result import Comparison, Row, size
 from tcgemm.testing import machine, telemetry
 from tcgemm.testing.amx import avoid_forbidden_amx
@@ -70,8 +70,8 @@ def run(
 
 
 def _work(case: Case, device: torch.device) -> measure.Work:
-    if case.dtype in packed.NAMES:
-        return packed.PackedWork(case, device)
+    if case.dtype in subbyte.NAMES:
+        return subbyte.SubbyteWork(case, device)
     return workload(case, device)
 
 

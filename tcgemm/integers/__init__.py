@@ -1,4 +1,4 @@
-"""Integers of fewer than 8 bits: packed tensors, and their products."""
+"""Sub-byte integers: int4 and bits, their tensors and products."""
 
 from tcgemm.integers import int4_products, operators  # noqa: F401  (they register with torch)
 from tcgemm.integers.binary import BinaryTensor, binary_mm

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tcgemm.integers.packed import PackedTensor, from_bytes, to_bytes
+from tcgemm.integers.subbyte import SubbyteTensor, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.operators import ALL
@@ -22,43 +22,43 @@ _OPS = torch.ops.tcgemm
 OPERATIONS = words(BinaryOperation)
 
 
-class BinaryTensor(PackedTensor):
+class BinaryTensor(SubbyteTensor):
     """A tensor of bits, eight in each byte, for tcgemm.binary_mm.
 
     Example:
         >>> x = tcgemm.BinaryTensor.from_bool(torch.randn(16, 100) > 0)
-        >>> x.shape, x.packed.shape
+        >>> x.shape, x.bytes.shape
         (torch.Size([16, 100]), torch.Size([16, 13]))
 
     Bit i of byte j along the last dimension is element 8 j + i: little-endian. The bits after the
     last element, which fill its byte, are 0.
 
     t(), mT and transpose() exchange dimensions, clone() and to(device) copy. Other dimensions than
-    the packed one can be indexed and sliced; the packed one at multiples of 8. Whatever else needs
-    the elements one by one: call it with to_bool().
+    byte_dim can be indexed and sliced; byte_dim can be sliced at multiples of 8. Whatever else
+    needs the elements one by one: call it with to_bool().
 
     Attributes:
-        packed (Tensor): uint8, the bytes. The packed dimension has an eighth of the size.
-        packed_dim (int): the dimension whose elements share bytes, counted from the last one: -1,
+        bytes (Tensor): uint8. Dimension byte_dim has an eighth of the size.
+        byte_dim (int): the dimension whose elements share bytes, counted from the last one: -1,
             or -2 for the t() of a matrix.
         dtype: torch.bool, the dtype of to_bool().
 
     Arguments:
-        packed (Tensor): uint8 (..., K/8), the bytes; they are not copied.
+        bytes (Tensor): uint8 (..., K/8); it is not copied.
 
     Raises:
-        TypeError, RuntimeError: packed is no uint8 tensor with a dimension.
+        TypeError, RuntimeError: bytes is no uint8 tensor with a dimension.
     """
 
     name = "BinaryTensor"
     per_byte = 8
-    unpacked_call = "to_bool()"
+    conversion = "to_bool()"
     TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
-    def __new__(cls, packed: Tensor) -> BinaryTensor:
-        return _binary(packed, -1, None)
+    def __new__(cls, bytes: Tensor) -> BinaryTensor:
+        return _binary(bytes, -1, None)
 
-    def __init__(self, packed: Tensor) -> None:
+    def __init__(self, bytes: Tensor) -> None:
         super().__init__()
 
     @staticmethod
@@ -66,7 +66,7 @@ class BinaryTensor(PackedTensor):
         """Packs truth values along their last dimension.
 
         Example:
-            >>> tcgemm.BinaryTensor.from_bool(torch.tensor([True, False, True])).packed
+            >>> tcgemm.BinaryTensor.from_bool(torch.tensor([True, False, True])).bytes
             tensor([5], dtype=torch.uint8)
 
         Arguments:
@@ -77,8 +77,8 @@ class BinaryTensor(PackedTensor):
         """
         if not isinstance(x, torch.Tensor):
             raise wrong_type("BinaryTensor.from_bool", "x", x)
-        if x.dtype is not torch.bool or x.dim() == 0 or isinstance(x, PackedTensor):
-            kind = "a BinaryTensor" if isinstance(x, PackedTensor) else x.dtype
+        if x.dtype is not torch.bool or x.dim() == 0 or isinstance(x, SubbyteTensor):
+            kind = "a BinaryTensor" if isinstance(x, SubbyteTensor) else x.dtype
             raise RuntimeError(
                 f"tcgemm.BinaryTensor.from_bool: x is {kind} of shape {tuple(x.shape)}, but must "
                 "be torch.bool with at least one dimension; pass x > 0, or x != 0."
@@ -94,22 +94,22 @@ class BinaryTensor(PackedTensor):
             >>> tcgemm.BinaryTensor.from_bool(torch.tensor([True, False, True])).to_bool()
             tensor([ True, False,  True])
         """
-        bits = from_bytes(self.packed.movedim(self.packed_dim, -1), 8)
-        return bits[..., : self.extent].bool().movedim(-1, self.packed_dim)
+        bits = from_bytes(self.bytes.movedim(self.byte_dim, -1), 8)
+        return bits[..., : self.extent].bool().movedim(-1, self.byte_dim)
 
     def like(
-        self, packed: Tensor, packed_dim: int | None = None, extent: int | None = None
+        self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None
     ) -> BinaryTensor:
         """A tensor of the same elements with other bytes."""
         return _binary(
-            packed,
-            self.packed_dim if packed_dim is None else packed_dim,
+            bytes,
+            self.byte_dim if byte_dim is None else byte_dim,
             self.extent if extent is None else extent,
         )
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[int, int]]:
         """For torch.compile: the name of the tensor inside, and the attributes."""
-        return ["packed"], (self.packed_dim, self.extent)
+        return ["bytes"], (self.byte_dim, self.extent)
 
     @staticmethod
     def __tensor_unflatten__(
@@ -119,43 +119,43 @@ class BinaryTensor(PackedTensor):
         outer_stride: Sequence[int],
     ) -> BinaryTensor:
         """The inverse of __tensor_flatten__."""
-        return _binary(inner["packed"], *context)
+        return _binary(inner["bytes"], *context)
 
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return restored_binary, (1, self.packed, self.packed_dim, self.extent)
+        return restored_binary, (1, self.bytes, self.byte_dim, self.extent)
 
 
-def _binary(packed: Tensor, packed_dim: int, extent: int | None) -> BinaryTensor:
+def _binary(bytes: Tensor, byte_dim: int, extent: int | None) -> BinaryTensor:
     """The tensor of these bytes; extent None: all of their bits."""
-    if not isinstance(packed, torch.Tensor):
-        raise wrong_type("BinaryTensor", "packed", packed)
-    if packed.dtype is not torch.uint8 or not -packed.dim() <= packed_dim < 0:
+    if not isinstance(bytes, torch.Tensor):
+        raise wrong_type("BinaryTensor", "bytes", bytes)
+    if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
         raise RuntimeError(
-            f"tcgemm.BinaryTensor: packed is {packed.dtype} of shape {tuple(packed.shape)}, but "
+            f"tcgemm.BinaryTensor: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
             "must be torch.uint8 with at least one dimension, which holds eight bits in each byte; "
             "pass such bytes, or call BinaryTensor.from_bool."
         )
-    extent = 8 * packed.shape[packed_dim] if extent is None else extent
-    return BinaryTensor.wrapped(packed, packed_dim, extent, torch.bool)
+    extent = 8 * bytes.shape[byte_dim] if extent is None else extent
+    return BinaryTensor.wrapped(bytes, byte_dim, extent, torch.bool)
 
 
-def restored_binary(version: int, packed: Tensor, packed_dim: int, extent: int) -> BinaryTensor:
+def restored_binary(version: int, bytes: Tensor, byte_dim: int, extent: int) -> BinaryTensor:
     """The inverse of __reduce_ex__, for pickle and torch.load. Files may be damaged or forged."""
     if version != 1:
         raise RuntimeError(
             f"tcgemm.BinaryTensor: the saved tensor has the format {version!r}, but this tcgemm "
             "reads 1; update tcgemm."
         )
-    whole = BinaryTensor(packed)
-    fits = type(packed_dim) is int and type(extent) is int and -packed.dim() <= packed_dim < 0
-    if not fits or -(-extent // 8) != packed.shape[packed_dim]:
+    whole = BinaryTensor(bytes)
+    fits = type(byte_dim) is int and type(extent) is int and -bytes.dim() <= byte_dim < 0
+    if not fits or -(-extent // 8) != bytes.shape[byte_dim]:
         raise RuntimeError(
             f"tcgemm.BinaryTensor: the saved tensor is damaged: {extent!r} bits along dimension "
-            f"{packed_dim!r} do not fit bytes of shape {tuple(packed.shape)}; load another copy of "
+            f"{byte_dim!r} do not fit bytes of shape {tuple(bytes.shape)}; load another copy of "
             "the file."
         )
-    restored = whole.like(packed, packed_dim, extent)
-    last = packed.movedim(packed_dim, -1)[..., -1:]
+    restored = whole.like(bytes, byte_dim, extent)
+    last = bytes.movedim(byte_dim, -1)[..., -1:]
     if extent % 8 and bool((last >> (extent % 8)).any()):
         raise RuntimeError(
             "tcgemm.BinaryTensor: the saved tensor is damaged: bits after its last element are 1; "
@@ -165,7 +165,7 @@ def restored_binary(version: int, packed: Tensor, packed_dim: int, extent: int) 
 
 
 def _check(name: str, a: Any, b: Any) -> None:
-    """Raises unless both are BinaryTensors of matrices, packed along K."""
+    """Raises unless both are BinaryTensors of matrices that share bytes along K."""
     for argument, x in (("a", a), ("b", b)):
         if not isinstance(x, torch.Tensor):
             raise wrong_type(name, argument, x)
@@ -180,11 +180,12 @@ def _check(name: str, a: Any, b: Any) -> None:
                 "matrix; unsqueeze it."
             )
     for argument, x, along in (("a", a, -1), ("b", b, -2)):
-        if x.packed_dim != along:
+        if x.byte_dim != along:
             raise RuntimeError(
-                f"tcgemm.{name}: {argument} of shape {tuple(x.shape)} is packed along dimension "
-                f"{x.packed_dim}, but the bits of a byte must follow each other along K, dimension "
-                f"{along}; pack the transpose: BinaryTensor.from_bool({argument}.to_bool().mT).mT."
+                f"tcgemm.{name}: {argument} of shape {tuple(x.shape)} shares bytes along "
+                f"dimension {x.byte_dim}, but the bits of a byte must follow each other along K, "
+                f"dimension {along}; pack the transpose: "
+                f"BinaryTensor.from_bool({argument}.to_bool().mT).mT."
             )
     if a.shape[-1] != b.shape[-2]:
         raise RuntimeError(
@@ -212,8 +213,9 @@ def binary_mm(
         True
 
     Arguments:
-        a (BinaryTensor): (..., M, K), packed along K.
-        b (BinaryTensor): (..., K, N), packed along K: the .t() or .mT of a tensor (..., N, K).
+        a (BinaryTensor): (..., M, K), whose elements share bytes along K.
+        b (BinaryTensor): (..., K, N), whose elements share bytes along K: the .t() or .mT of a
+            tensor (..., N, K).
         operation (str): what is counted.
 
             - "and": the k where both bits are 1. It is the product of matrices of 0 and 1.
@@ -226,8 +228,8 @@ def binary_mm(
 
     Raises:
         TypeError: an operand is no tensor.
-        RuntimeError: an operand is no BinaryTensor, is packed along another dimension, or does not
-            fit the other one; operation is another word; out does not fit.
+        RuntimeError: an operand is no BinaryTensor, shares bytes along another dimension, or does
+            not fit the other one; operation is another word; out does not fit.
 
     GPUs of compute capability 8.0 and later count the ones of a & b in their tensor cores. A pass
     over each operand counts its ones for the other operations.
@@ -240,9 +242,9 @@ def binary_mm(
         )
     call = {"k": a.shape[-1], "operation": operation}
     if torch.compiler.is_compiling():
-        return _run(a.packed, b.packed, out, call)
+        return _run(a.bytes, b.bytes, out, call)
     with below_autograd():
-        return _run(a.packed, b.packed, out, call)
+        return _run(a.bytes, b.bytes, out, call)
 
 
 def _run(a: Tensor, b: Tensor, out: Tensor | None, call: dict[str, Any]) -> Tensor:
@@ -258,7 +260,7 @@ def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
     """explain or check_layout of the product with operation "and"."""
     _check(name, a, b)
     keywords = {"types": "b1,b1", "k": a.shape[-1], "operation": "and"}
-    return getattr(_OPS, name).default(a.packed, b.packed, *others, **options, **keywords)
+    return getattr(_OPS, name).default(a.bytes, b.bytes, *others, **options, **keywords)
 
 
 def _no_product(name: str, *args: Any, **kwargs: Any) -> Any:

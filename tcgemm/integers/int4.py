@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tcgemm.integers.packed import PackedTensor, from_bytes, to_bytes
+from tcgemm.integers.subbyte import SubbyteTensor, from_bytes, to_bytes
 from tcgemm.ops.arguments import check_flag, wrong_type
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 _VALUES = {True: (-8, 7), False: (0, 15)}  # the key is `signed`
 
 
-class Int4Tensor(PackedTensor):
+class Int4Tensor(SubbyteTensor):
     """A tensor of 4-bit integers, two in each byte, for exact products with int32 sums.
 
     Example:
         >>> x = tcgemm.Int4Tensor.from_int8(torch.randint(-8, 8, (16, 64), dtype=torch.int8))
         >>> w = tcgemm.Int4Tensor.from_int8(torch.randint(-8, 8, (32, 64), dtype=torch.int8))
-        >>> x.shape, x.packed.shape
+        >>> x.shape, x.bytes.shape
         (torch.Size([16, 64]), torch.Size([16, 32]))
         >>> tcgemm.linear(x, w).dtype
         torch.int32
@@ -38,47 +38,48 @@ class Int4Tensor(PackedTensor):
     int8 first, in a pass of its own; the sums are the same.
 
     t(), mT and transpose() exchange dimensions, clone() and to(device) copy. Other dimensions than
-    the packed one can be indexed and sliced; the packed one at even positions. Whatever else needs
-    the elements one by one: call it with to_int8().
+    byte_dim can be indexed and sliced; byte_dim can be sliced at even positions. Whatever else
+    needs the elements one by one: call it with to_int8().
 
     Attributes:
-        packed (Tensor): uint8, the bytes. The packed dimension has half of the size.
-        packed_dim (int): the dimension whose elements share bytes, counted from the last one: -1,
+        bytes (Tensor): uint8. Dimension byte_dim has half of the size.
+        byte_dim (int): the dimension whose elements share bytes, counted from the last one: -1,
             or -2 for the t() of a matrix.
         signed (bool): whether the elements are from -8 to 7, or from 0 to 15.
         dtype: torch.int8 if signed, else torch.uint8: the dtype of to_int8().
 
     Arguments:
-        packed (Tensor): uint8 (..., K/2), the bytes; they are not copied.
+        bytes (Tensor): uint8 (..., K/2); it is not copied.
         signed (bool): how their halves are read.
-        packed_dim (int): the dimension that is packed, counted from the last one.
+        byte_dim (int): the dimension whose elements share bytes, counted from the
+            last one.
 
     Raises:
-        TypeError, RuntimeError: packed is no uint8 tensor with that dimension.
+        TypeError, RuntimeError: bytes is no uint8 tensor with that dimension.
     """
 
     name = "Int4Tensor"
     per_byte = 2
-    unpacked_call = "to_int8()"
+    conversion = "to_int8()"
     TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
     signed: bool
 
-    def __new__(cls, packed: Tensor, signed: bool = True, packed_dim: int = -1) -> Int4Tensor:
-        if not isinstance(packed, torch.Tensor):
-            raise wrong_type("Int4Tensor", "packed", packed)
+    def __new__(cls, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> Int4Tensor:
+        if not isinstance(bytes, torch.Tensor):
+            raise wrong_type("Int4Tensor", "bytes", bytes)
         check_flag("Int4Tensor", "signed", signed)
-        if packed.dtype is not torch.uint8 or not -packed.dim() <= packed_dim < 0:
+        if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
             raise RuntimeError(
-                f"tcgemm.Int4Tensor: packed is {packed.dtype} of shape {tuple(packed.shape)}, but "
-                f"must be torch.uint8 with a dimension {packed_dim}, which holds two elements in "
+                f"tcgemm.Int4Tensor: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
+                f"must be torch.uint8 with a dimension {byte_dim}, which holds two elements in "
                 "each byte; pass such bytes, or call Int4Tensor.from_int8."
             )
         dtype = torch.int8 if signed else torch.uint8
-        tensor = cls.wrapped(packed, packed_dim, 2 * packed.shape[packed_dim], dtype)
+        tensor = cls.wrapped(bytes, byte_dim, 2 * bytes.shape[byte_dim], dtype)
         vars(tensor)["signed"] = bool(signed)
         return tensor
 
-    def __init__(self, packed: Tensor, signed: bool = True, packed_dim: int = -1) -> None:
+    def __init__(self, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> None:
         super().__init__()
 
     @staticmethod
@@ -87,7 +88,7 @@ class Int4Tensor(PackedTensor):
 
         Example:
             >>> x = torch.tensor([[1, -2, 3, -8]], dtype=torch.int8)
-            >>> tcgemm.Int4Tensor.from_int8(x).packed
+            >>> tcgemm.Int4Tensor.from_int8(x).bytes
             tensor([[225, 131]], dtype=torch.uint8)
 
         Arguments:
@@ -102,8 +103,8 @@ class Int4Tensor(PackedTensor):
         if not isinstance(x, torch.Tensor):
             raise wrong_type("Int4Tensor.from_int8", "x", x)
         check_flag("Int4Tensor.from_int8", "signed", signed)
-        if x.dtype not in (torch.int8, torch.uint8) or isinstance(x, PackedTensor):
-            kind = "an Int4Tensor" if isinstance(x, PackedTensor) else x.dtype
+        if x.dtype not in (torch.int8, torch.uint8) or isinstance(x, SubbyteTensor):
+            kind = "an Int4Tensor" if isinstance(x, SubbyteTensor) else x.dtype
             raise RuntimeError(
                 f"tcgemm.Int4Tensor.from_int8: x is {kind}, but must be torch.int8 or torch.uint8; "
                 "convert it with .to(torch.int8)."
@@ -124,25 +125,23 @@ class Int4Tensor(PackedTensor):
             >>> tcgemm.Int4Tensor.from_int8(x).to_int8()
             tensor([[ 1, -2,  3, -8]], dtype=torch.int8)
         """
-        codes = from_bytes(self.packed.movedim(self.packed_dim, -1), 2)
+        codes = from_bytes(self.bytes.movedim(self.byte_dim, -1), 2)
         if self.signed:
             codes = ((codes ^ 8) - 8).view(torch.int8)
-        return codes.movedim(-1, self.packed_dim)
+        return codes.movedim(-1, self.byte_dim)
 
     def like(
-        self, packed: Tensor, packed_dim: int | None = None, extent: int | None = None
+        self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None
     ) -> Int4Tensor:
         """A tensor of the same elements with other bytes."""
-        return Int4Tensor(
-            packed, self.signed, self.packed_dim if packed_dim is None else packed_dim
-        )
+        return Int4Tensor(bytes, self.signed, self.byte_dim if byte_dim is None else byte_dim)
 
     def attributes(self) -> str:
         return f"signed={self.signed}, "
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[bool, int]]:
         """For torch.compile: the name of the tensor inside, and the attributes."""
-        return ["packed"], (self.signed, self.packed_dim)
+        return ["bytes"], (self.signed, self.byte_dim)
 
     @staticmethod
     def __tensor_unflatten__(
@@ -152,10 +151,10 @@ class Int4Tensor(PackedTensor):
         outer_stride: Sequence[int],
     ) -> Int4Tensor:
         """The inverse of __tensor_flatten__."""
-        return Int4Tensor(inner["packed"], *context)
+        return Int4Tensor(inner["bytes"], *context)
 
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return restored_int4, (1, self.packed, self.signed, self.packed_dim)
+        return restored_int4, (1, self.bytes, self.signed, self.byte_dim)
 
 
 def _check_values(x: Tensor, signed: bool) -> None:
@@ -171,16 +170,16 @@ def _check_values(x: Tensor, signed: bool) -> None:
         )
 
 
-def restored_int4(version: int, packed: Tensor, signed: bool, packed_dim: int) -> Int4Tensor:
+def restored_int4(version: int, bytes: Tensor, signed: bool, byte_dim: int) -> Int4Tensor:
     """The inverse of __reduce_ex__, for pickle and torch.load. Files may be damaged or forged."""
     if version != 1:
         raise RuntimeError(
             f"tcgemm.Int4Tensor: the saved tensor has the format {version!r}, but this tcgemm "
             "reads 1; update tcgemm."
         )
-    if type(packed_dim) is not int:
+    if type(byte_dim) is not int:
         raise RuntimeError(
-            f"tcgemm.Int4Tensor: the saved tensor is damaged: packed_dim is {packed_dim!r}, which "
+            f"tcgemm.Int4Tensor: the saved tensor is damaged: byte_dim is {byte_dim!r}, which "
             "is no int; load another copy of the file."
         )
-    return Int4Tensor(packed, signed, packed_dim)
+    return Int4Tensor(bytes, signed, byte_dim)

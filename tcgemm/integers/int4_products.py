@@ -43,14 +43,14 @@ def _check_others(name: str, tensors: dict[str, Any]) -> None:
             )
 
 
-def _check_packed(name: str, argument: str, tensor: Int4Tensor, along: int, other: str) -> None:
+def _check_bytes(name: str, argument: str, tensor: Int4Tensor, along: int, other: str) -> None:
     """Raises RuntimeError unless the elements of a byte follow each other along K."""
-    if tensor.packed_dim == along:
+    if tensor.byte_dim == along:
         return
     raise RuntimeError(
-        f"tcgemm.{name}: {argument}, as a matrix of shape {tuple(tensor.shape[-2:])}, is packed "
-        f"along {other}, but the two elements of a byte must follow each other along K; pack the "
-        f"transpose: Int4Tensor.from_int8({argument}.to_int8().mT.contiguous()).mT."
+        f"tcgemm.{name}: {argument}, as a matrix of shape {tuple(tensor.shape[-2:])}, shares "
+        f"bytes along {other}, but the two elements of a byte must follow each other along K; pack "
+        f"the transpose: Int4Tensor.from_int8({argument}.to_int8().mT.contiguous()).mT."
     )
 
 
@@ -87,12 +87,12 @@ def _gemm(op: Operator, *args: Any, out: Any = None, **kwargs: Any) -> Any:
     dims = a.dim(), b.dim()
     a, b = _matrices(op, a, b)
     first, second = op.operand_names
-    _check_packed(op.name, first, a, -1, "M")
-    _check_packed(op.name, second, b, -2, "N")
+    _check_bytes(op.name, first, a, -1, "M")
+    _check_bytes(op.name, second, b, -2, "N")
     if residual is not None and residual.dim() > 0:
         residual = op.lift(residual, *dims)
     scale_a, scale_b, *others = scales
-    tensors = (a.packed, b.packed, scale_a, scale_b, c, bias, residual, *others)
+    tensors = (a.bytes, b.bytes, scale_a, scale_b, c, bias, residual, *others)
     keywords = epilogue.keywords() | {"types": _types(a, b), "kernel_name": call.kernel_name}
     try:
         if out is not None:
@@ -119,10 +119,10 @@ def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
     """explain or check_layout, of matrices or batches of them."""
     _check_operands(name, ("a", "b"), a, b)
     _check_others(name, dict(zip(_DESCRIBED, others, strict=False)))
-    _check_packed(name, "a", a, -1, "M")
-    _check_packed(name, "b", b, -2, "N")
+    _check_bytes(name, "a", a, -1, "M")
+    _check_bytes(name, "b", b, -2, "N")
     op = getattr(_OPS, name).default
-    return op(a.packed, b.packed, *others, **options, types=_types(a, b))
+    return op(a.bytes, b.bytes, *others, **options, types=_types(a, b))
 
 
 for _name in ("explain", "check_layout"):

@@ -1,4 +1,4 @@
-"""The operators of packed operands as fakes, batching rules and FLOP counts see them."""
+"""The operators of sub-byte operands as fakes, batching rules and FLOP counts see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sharding rules of the products of packed operands for DTensor.
+"""The sharding rules of the products of sub-byte operands for DTensor.
 
 The bytes of int4 operands are sharded as the operands of scaled_mm (ops/sharding.py), along K too.
 _binary_mm has an argument k, the K of the whole operands, so they are not sharded along K.

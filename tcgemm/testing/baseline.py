@@ -199,22 +199,22 @@ class CusparseltGemm:
     """
 
     name = "torch._cslt_sparse_mm"
-    packed: list[Tensor]
+    compressed: list[Tensor]
     results: list[Tensor | None]
     options: dict[str, Any]
 
     def __init__(
         self, weights: Sequence[Tensor], x: Tensor, out_dtype: torch.dtype | None = None
     ) -> None:
-        self.packed = [torch._cslt_compress(w) for w in weights]
-        self.results = [None] * len(self.packed)
+        self.compressed = [torch._cslt_compress(w) for w in weights]
+        self.results = [None] * len(self.compressed)
         self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
         if x.dtype.itemsize == 1:
             self.options["out_dtype"] = out_dtype or dtypes.result(x.dtype)
         if x.dtype in SAFE_ALGORITHMS:
             self.options["alg_id"] = self._search(x, SAFE_ALGORITHMS[x.dtype])
         else:
-            found = torch._cslt_sparse_mm_search(self.packed[0], x.t(), **self.options)
+            found = torch._cslt_sparse_mm_search(self.compressed[0], x.t(), **self.options)
             self.options["alg_id"] = found
 
     def _search(self, x: Tensor, limit: int) -> int:
@@ -222,7 +222,7 @@ class CusparseltGemm:
         found: dict[int, float] = {}
         for algorithm in range(limit):
             call = functools.partial(
-                torch._cslt_sparse_mm, self.packed[0], x.t(), **self.options, alg_id=algorithm
+                torch._cslt_sparse_mm, self.compressed[0], x.t(), **self.options, alg_id=algorithm
             )
             try:
                 found[algorithm] = replayed_us(call)
@@ -231,7 +231,7 @@ class CusparseltGemm:
         return min(found, key=found.__getitem__)
 
     def __call__(self, x: Tensor, index: int) -> Tensor:
-        found = torch._cslt_sparse_mm(self.packed[index], x.t(), **self.options)
+        found = torch._cslt_sparse_mm(self.compressed[index], x.t(), **self.options)
         self.results[index] = found
         return found
 

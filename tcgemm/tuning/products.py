@@ -10,7 +10,7 @@ import torch
 import tcgemm
 from tcgemm import dtypes
 from tcgemm.bench.case import FLOAT8, FLOATS, Case
-from tcgemm.comparison import packed, request
+from tcgemm.comparison import request, subbyte
 from tcgemm.ops import precision as torch_precision
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def of_shapes(
     if "f32" in names:
         raise refuse(f"dtypes has f32, but {OF_F32}.")
     for name in names:
-        if name in packed.NAMES:
+        if name in subbyte.NAMES:
             raise refuse(
                 f"dtypes has {name}, but products of int4 and of bits are not tuned; leave it out."
             )

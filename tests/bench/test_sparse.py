@@ -148,7 +148,7 @@ class Library:
     """Stands in for cuSPARSELt, and sees how it is called."""
 
     def __init__(self, monkeypatch):
-        self.searched, self.packed, self.used = [], [], []
+        self.searched, self.compressed, self.used = [], [], []
         monkeypatch.setattr(torch, "_cslt_compress", self.compress)
         monkeypatch.setattr(torch, "_cslt_sparse_mm_search", self.search)
         monkeypatch.setattr(torch, "_cslt_sparse_mm", self.multiply)
@@ -156,7 +156,7 @@ class Library:
 
     def compress(self, w):
         assert w.is_contiguous()
-        self.packed.append(w)
+        self.compressed.append(w)
         return w
 
     def search(self, w, x, **options):
@@ -174,7 +174,7 @@ class Library:
 
     def multiply(self, w, x, *, alg_id, transpose_result, out_dtype=None):
         assert alg_id == 7 and transpose_result
-        self.used.append(next(i for i, known in enumerate(self.packed) if known is w))
+        self.used.append(next(i for i, known in enumerate(self.compressed) if known is w))
         return (x.t().double() @ w.t().double()).to(out_dtype or x.dtype)
 
 
@@ -185,30 +185,30 @@ def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     calls = work.candidates()
     if case.dtype == "tf32":
         assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
-        assert workloads.baseline_name(case) == "torch.mm allow_tf32" and not library.packed
+        assert workloads.baseline_name(case) == "torch.mm allow_tf32" and not library.compressed
         return
     assert list(calls) == ["tcgemm", "baseline", "self_baseline"] + ["dense"] * (
         "to-bf16" not in case.terms
     )
     assert workloads.baseline_name(case) == "torch._cslt_sparse_mm"
     assert baseline.refusal(calls["baseline"]) is None  # the first call makes what all need
-    assert len(library.packed) == work.sets and len(library.searched) == 1
+    assert len(library.compressed) == work.sets and len(library.searched) == 1
     calls["baseline"](1)
-    assert library.used == [0, 1] and len(library.packed) == work.sets
+    assert library.used == [0, 1] and len(library.compressed) == work.sets
     kept = work.sparse_call.results
     assert kept[0].data_ptr() != kept[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
     assert work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"] < 0.004
-    work.sparse_call.packed.reverse()  # another weight
+    work.sparse_call.compressed.reverse()  # another weight
     apart = work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"]
     assert apart > 1
     detail = {"rival_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
     assert "torch's result differs" in run.line(case, row(case, 10.0), detail)
     work.refill()
     calls["baseline"](0)
-    assert len(library.packed) == 2 * work.sets  # of the new weights
+    assert len(library.compressed) == 2 * work.sets  # of the new weights
     made = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
     work.call_tcgemm(0)
     found, out = made(work.operands.a[0], 0), work.operands.out[0]

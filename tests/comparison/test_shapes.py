@@ -70,7 +70,7 @@ def test_epilogues_scales_and_sparse_weights(options):
         assert row["ratios"] or row["refused"], row
 
 
-def test_packed_integers_are_compared_with_int8():
+def test_subbyte_integers_are_compared_with_int8():
     rows = compare([(32, 16, 64), (2, 8, 8, 128)], dtypes=["s4", "u4", "b1"]).rows
     assert [(row["dtype"], row["batch"]) for row in rows] == [
         (dtype, batch) for dtype in ("s4", "u4", "b1") for batch in (1, 2)
@@ -84,7 +84,7 @@ def test_packed_integers_are_compared_with_int8():
             assert row["refused"]["torch"]
 
 
-def test_packed_integers_fill_whole_bytes():
+def test_subbyte_integers_fill_whole_bytes():
     (row,) = compare((8, 8, 12), dtypes="b1").rows
     assert row["why"] == (
         "tcgemm failed: tcgemm.compare: K is 12, but b1 fills whole bytes along K; pass a multiple "
@@ -93,7 +93,7 @@ def test_packed_integers_fill_whole_bytes():
     with pytest.raises(RuntimeError) as error:
         compare((8, 8, 16), dtypes="s4", layouts=["TN", "NN"])
     assert str(error.value) == (
-        "tcgemm.compare: s4 is packed along K, so it has the layout TN, but layouts has TN, NN; "
+        "tcgemm.compare: s4 shares bytes along K, so it has the layout TN, but layouts has TN, NN; "
         "pass layouts='TN'."
     )
 

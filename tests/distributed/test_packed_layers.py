@@ -12,7 +12,7 @@ from tcgemm.nn import PackedLinear
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
-from support.packed_cases import bits
+from support.packed_weight_cases import bits
 
 R, S0, S1 = Replicate(), Shard(0), Shard(1)
 formats = pytest.mark.parametrize("format", ["int4", "e4m3", "nvfp4"])

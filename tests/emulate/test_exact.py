@@ -12,7 +12,7 @@ import torch
 import tcgemm
 from tcgemm import emulate
 
-from support import packed
+from support import subbyte
 from support.reference import same_bits
 
 TORCH = emulate.instruction.TORCH
@@ -196,10 +196,10 @@ def test_order_of_k_matters_between_instructions_only():
 
 def test_sums_of_int4_are_those_of_the_cpu():
     """Whichever kernel computes them: int4 itself on an A100, int8 on an H200."""
-    a, b = packed.int4(33, 130), packed.int4(20, 130, signed=False).t()
+    a, b = subbyte.int4(33, 130), subbyte.int4(20, 130, signed=False).t()
     options = {"bias": torch.arange(20, dtype=torch.int32), "activation": "relu", "alpha": 3.0}
     for device in ("A100", "H200"):
         found = emulate.mm(a, b, **options, device=device)
         assert torch.equal(found, tcgemm.mm(a, b, **options))
     with pytest.raises(NotImplementedError, match=r"^a is a BinaryTensor, whose products count ex"):
-        emulate.mm(packed.bits(4, 8), packed.bits(4, 8).t())
+        emulate.mm(subbyte.bits(4, 8), subbyte.bits(4, 8).t())

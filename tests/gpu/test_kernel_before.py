@@ -9,7 +9,7 @@ import torch
 from support import cases
 from support.cases import BF16, F32, check_all
 from support.catalog_rows import built_rows, kernel_name, operands, parametrized, rows
-from support.packed_cases import Case, exact_product, product, with_exact_elements
+from support.packed_weight_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
 from support.slow_writer import IS_BUILT, WRITER, SlowWriter
 

@@ -8,7 +8,7 @@ import torch
 import tcgemm
 
 from support.catalog_rows import built_rows, parametrized
-from support.packed_cases import Case, exact_product, product, with_exact_elements
+from support.packed_weight_cases import Case, exact_product, product, with_exact_elements
 
 KERNELS = pytest.mark.parametrize(
     "row", parametrized(row for row in built_rows() if row.weight_bits)

@@ -47,8 +47,8 @@ def test_f32():
 def test_bits(operation):
     k = 520
     a, b = (torch.rand(size, k, device="cuda") > 0.5 for size in (M, N))
-    packed_a, packed_b = (tcgemm.BinaryTensor.from_bool(bits) for bits in (a, b))
+    bits_a, bits_b = (tcgemm.BinaryTensor.from_bool(bits) for bits in (a, b))
     both = a.float() @ b.float().t()
     differ = a.sum(1, keepdim=True) + b.sum(1) - 2 * both
     expected = {"and": both, "xor": differ, "pm1": k - 2 * differ}[operation]
-    assert torch.equal(tcgemm.binary_mm(packed_a, packed_b.t(), operation), expected.int())
+    assert torch.equal(tcgemm.binary_mm(bits_a, bits_b.t(), operation), expected.int())

@@ -40,14 +40,14 @@ def check(w, pattern):
 
 
 def check_metadata(w, values, metadata, pattern):
-    k, packed = w.shape[1], (values.cpu(), metadata.cpu())
+    k, compressed = w.shape[1], (values.cpu(), metadata.cpu())
     elements = OPS.gather24(w, metadata, pattern)
-    assert same_bits(elements.cpu(), OPS.gather24(w.cpu(), packed[1], pattern))
+    assert same_bits(elements.cpu(), OPS.gather24(w.cpu(), compressed[1], pattern))
     back = OPS.decompress24(values, metadata, k, pattern)
-    assert same_bits(back.cpu(), OPS.decompress24(*packed, k, pattern))
+    assert same_bits(back.cpu(), OPS.decompress24(*compressed, k, pattern))
     if pattern == "1:2" or values.dtype is not F32:
         tiles = OPS.tile24(metadata, k, pattern, values.dtype)
-        assert torch.equal(tiles.cpu(), OPS.tile24(packed[1], k, pattern, values.dtype))
+        assert torch.equal(tiles.cpu(), OPS.tile24(compressed[1], k, pattern, values.dtype))
 
 
 @kinds
@@ -87,9 +87,9 @@ def test_strides_of_values_and_metadata(dtype, strides):
     pattern = "1:2" if dtype is F32 else "2:4"
     for rows, k in ((35, 531), (64, 1024)):
         w = random_matrix(rows, k, dtype)
-        packed = OPS.compress24(w, pattern, True)[:2]
-        views = [cases.empty(strides, x.shape, dtype=x.dtype, device="cuda") for x in packed]
-        for tensor, values in zip(views, packed, strict=True):
+        compressed = OPS.compress24(w, pattern, True)[:2]
+        views = [cases.empty(strides, x.shape, dtype=x.dtype, device="cuda") for x in compressed]
+        for tensor, values in zip(views, compressed, strict=True):
             tensor.copy_(values)
         check_metadata(w.cuda(), *views, pattern)
 

@@ -13,7 +13,7 @@ import tcgemm
 from tcgemm import BinaryTensor
 from tcgemm.integers.binary import OPERATIONS
 
-from support import packed
+from support import subbyte
 from support.cases import S32
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
@@ -27,12 +27,12 @@ def test_bits_are_little_endian_as_numpy_packs_them(k):
     x = torch.rand(3, 4, k) < 0.5
     tensor = BinaryTensor.from_bool(x)
     assert numpy.array_equal(
-        tensor.packed.numpy(), numpy.packbits(x.numpy(), axis=-1, bitorder="little")
+        tensor.bytes.numpy(), numpy.packbits(x.numpy(), axis=-1, bitorder="little")
     )
     assert tensor.shape == (3, 4, k)
     assert tensor.dtype is torch.bool
     assert torch.equal(tensor.to_bool(), x)
-    assert torch.equal(BinaryTensor(tensor.packed).to_bool()[..., :k], x)
+    assert torch.equal(BinaryTensor(tensor.bytes).to_bool()[..., :k], x)
 
 
 VIEWS = {
@@ -51,7 +51,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_are_those_of_the_elements(name):
-    x = packed.bits(2, 5, 21)
+    x = subbyte.bits(2, 5, 21)
     view = VIEWS[name](x)
     assert isinstance(view, BinaryTensor)
     assert torch.equal(view.to_bool(), VIEWS[name](x.to_bool()))
@@ -59,10 +59,10 @@ def test_views_are_those_of_the_elements(name):
 
 
 def test_copies_have_the_elements_and_bytes_of_their_own():
-    for x in (packed.bits(3, 21), packed.bits(3, 21).t()):
+    for x in (subbyte.bits(3, 21), subbyte.bits(3, 21).t()):
         for other in (x.clone(), copy.deepcopy(x), x.to("cpu", copy=True)):
             assert torch.equal(other.to_bool(), x.to_bool())
-            assert other.packed.data_ptr() != x.packed.data_ptr()
+            assert other.bytes.data_ptr() != x.bytes.data_ptr()
         file = io.BytesIO()
         torch.save(x, file)
         file.seek(0)
@@ -70,7 +70,7 @@ def test_copies_have_the_elements_and_bytes_of_their_own():
 
 
 def test_it_says_what_it_is():
-    assert repr(packed.bits(3, 21)) == "BinaryTensor(shape=(3, 21), device='cpu', nbytes=9)"
+    assert repr(subbyte.bits(3, 21)) == "BinaryTensor(shape=(3, 21), device='cpu', nbytes=9)"
 
 
 # Products.
@@ -80,21 +80,24 @@ def test_it_says_what_it_is():
 def test_counts_are_exact(device, operation):
     for m, n, k in ((1, 1, 1), (5, 3, 7), (33, 70, 64), (64, 31, 1030), (9, 130, 2049)):
         for ones in (0.1, 0.5, 1.0):
-            a, b = packed.bits(m, k, device=device, ones=ones), packed.bits(n, k, device=device).t()
+            a, b = (
+                subbyte.bits(m, k, device=device, ones=ones),
+                subbyte.bits(n, k, device=device).t(),
+            )
             result = tcgemm.binary_mm(a, b, operation)
             assert result.dtype is S32
-            assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
+            assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
 
 
 @every_operation
 def test_batches_broadcast(device, operation):
-    a, b = packed.bits(2, 1, 6, 40, device=device), packed.bits(3, 7, 40, device=device).mT
+    a, b = subbyte.bits(2, 1, 6, 40, device=device), subbyte.bits(3, 7, 40, device=device).mT
     result = tcgemm.binary_mm(a, b, operation)
     assert result.shape == (2, 3, 6, 7)
-    assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
-    a, b = packed.bits(2, 6, 40, device=device), packed.bits(7, 40, device=device).t()
+    assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
+    a, b = subbyte.bits(2, 6, 40, device=device), subbyte.bits(7, 40, device=device).t()
     assert torch.equal(
-        tcgemm.binary_mm(a, b, operation).cpu(), packed.counted(a, b, operation).to(S32)
+        tcgemm.binary_mm(a, b, operation).cpu(), subbyte.counted(a, b, operation).to(S32)
     )
 
 
@@ -107,35 +110,35 @@ def test_signs_are_those_of_floats():
 @every_operation
 def test_padded_rows_and_odd_addresses(device, operation):
     for pad, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
-        a, b = packed.bits(19, 1100, device=device), packed.bits(35, 1100, device=device).t()
+        a, b = subbyte.bits(19, 1100, device=device), subbyte.bits(35, 1100, device=device).t()
         other_a, other_b = (
-            packed.padded(a, pad, offset),
-            packed.padded(b.t(), pad, offset).t(),
+            subbyte.padded(a, pad, offset),
+            subbyte.padded(b.t(), pad, offset).t(),
         )
         result = tcgemm.binary_mm(other_a, other_b, operation)
-        assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
+        assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
 
 
 @every_operation
 def test_out_takes_the_result(device, operation):
-    a, b = packed.bits(6, 32, device=device), packed.bits(8, 32, device=device).t()
+    a, b = subbyte.bits(6, 32, device=device), subbyte.bits(8, 32, device=device).t()
     for out in (torch.empty(6, 8, dtype=S32), torch.empty(8, 6, dtype=S32).t()):
         out = out.to(device)
         assert tcgemm.binary_mm(a, b, operation, out=out) is out
-        assert torch.equal(out.cpu(), packed.counted(a, b, operation).to(S32))
+        assert torch.equal(out.cpu(), subbyte.counted(a, b, operation).to(S32))
 
 
 @every_operation
 def test_no_element_and_no_row(device, operation):
-    a, b = packed.bits(3, 0, device=device), packed.bits(4, 0, device=device).t()
+    a, b = subbyte.bits(3, 0, device=device), subbyte.bits(4, 0, device=device).t()
     assert torch.equal(tcgemm.binary_mm(a, b, operation).cpu(), torch.zeros(3, 4, dtype=S32))
-    a = packed.bits(0, 6, device=device)
-    assert tcgemm.binary_mm(a, packed.bits(4, 6, device=device).t(), operation).shape == (0, 4)
+    a = subbyte.bits(0, 6, device=device)
+    assert tcgemm.binary_mm(a, subbyte.bits(4, 6, device=device).t(), operation).shape == (0, 4)
 
 
 @every_operation
 def test_compiled_code_has_the_same_result(operation):
-    a, b = packed.bits(6, 40), packed.bits(8, 40).t()
+    a, b = subbyte.bits(6, 40), subbyte.bits(8, 40).t()
 
     def product(a, b):
         return tcgemm.binary_mm(a, b, operation) * 2
@@ -146,34 +149,34 @@ def test_compiled_code_has_the_same_result(operation):
 
 
 def test_flops_count_bits():
-    a, b = packed.bits(6, 40), packed.bits(8, 40).t()
+    a, b = subbyte.bits(6, 40), subbyte.bits(8, 40).t()
     with FlopCounterMode(display=False) as counter:
         tcgemm.binary_mm(a, b)
     assert counter.get_total_flops() == 2 * 6 * 8 * 40
 
 
 def test_vmap_maps_the_operator():
-    a, b = packed.bits(3, 5, 16), packed.bits(7, 16).t()
+    a, b = subbyte.bits(3, 5, 16), subbyte.bits(7, 16).t()
 
     def product(rows):
-        return torch.ops.tcgemm._binary_mm(rows, b.packed, k=16, operation="xor")
+        return torch.ops.tcgemm._binary_mm(rows, b.bytes, k=16, operation="xor")
 
-    expected = packed.counted(a, b, "xor").to(S32)
-    assert torch.equal(torch.vmap(product)(a.packed), expected)
+    expected = subbyte.counted(a, b, "xor").to(S32)
+    assert torch.equal(torch.vmap(product)(a.bytes), expected)
 
 
 @every_operation
 def test_opcheck(operation):
-    a, b = packed.bits(5, 20), packed.bits(6, 20).t()
+    a, b = subbyte.bits(5, 20), subbyte.bits(6, 20).t()
     options = {"k": 20, "operation": operation}
-    torch.library.opcheck(torch.ops.tcgemm._binary_mm.default, (a.packed, b.packed), options)
+    torch.library.opcheck(torch.ops.tcgemm._binary_mm.default, (a.bytes, b.bytes), options)
     out = torch.empty(5, 6, dtype=S32)
     options |= {"out": out}
-    torch.library.opcheck(torch.ops.tcgemm._binary_mm.out, (a.packed, b.packed), options)
+    torch.library.opcheck(torch.ops.tcgemm._binary_mm.out, (a.bytes, b.bytes), options)
 
 
 @every_operation
 def test_many_threads_give_the_same_counts(operation):
-    a, b = packed.bits(700, 5000), packed.bits(60, 5000).t()
-    expected = packed.counted(a, b, operation).to(S32)
+    a, b = subbyte.bits(700, 5000), subbyte.bits(60, 5000).t()
+    expected = subbyte.counted(a, b, operation).to(S32)
     assert torch.equal(tcgemm.binary_mm(a, b, operation), expected)

@@ -1,4 +1,4 @@
-"""Refusals of packed tensors and their products: the whole sentence of each."""
+"""Refusals of sub-byte tensors and their products: the whole sentence of each."""
 
 import pytest
 import torch
@@ -6,9 +6,9 @@ import torch
 import tcgemm
 from tcgemm import BinaryTensor, Int4Tensor
 
-from support import packed
+from support import subbyte
 from support.error_asserts import error_message
-from support.packed_errors import TABLE
+from support.subbyte_errors import TABLE
 
 
 @pytest.mark.parametrize(("call", "sentence"), TABLE)
@@ -20,19 +20,19 @@ def test_what_is_no_tensor_is_a_type_error():
     with pytest.raises(TypeError, match=r"^tcgemm\.Int4Tensor\.from_int8: x must be a torch\.Tens"):
         Int4Tensor.from_int8([1, 2])
     with pytest.raises(TypeError, match=r"^tcgemm\.Int4Tensor: signed is 2, but it must be True "):
-        Int4Tensor(packed.int4(4, 6).packed, signed=2)
+        Int4Tensor(subbyte.int4(4, 6).bytes, signed=2)
     with pytest.raises(IndexError, match=r"dimension 2 is out of range; pass one from -2 to 1\."):
-        packed.int4(4, 6).transpose(0, 2)
+        subbyte.int4(4, 6).transpose(0, 2)
     with pytest.raises(TypeError, match=r"^tcgemm\.BinaryTensor\.from_bool: x must be a torch"):
         BinaryTensor.from_bool([True])
     with pytest.raises(TypeError, match=r"^tcgemm\.binary_mm: b must be a torch\.Tensor, but is"):
-        tcgemm.binary_mm(packed.bits(4, 8), None)
+        tcgemm.binary_mm(subbyte.bits(4, 8), None)
     with pytest.raises(TypeError, match=r"^tcgemm\.binary_mm: out must be a torch\.Tensor, but is"):
-        tcgemm.binary_mm(packed.bits(4, 8), packed.bits(4, 8).t(), out=1)
+        tcgemm.binary_mm(subbyte.bits(4, 8), subbyte.bits(4, 8).t(), out=1)
 
 
 def test_another_device_is_named():
     with pytest.raises(RuntimeError, match=r"b is on meta, but a is on cpu"):
         tcgemm.mm(
-            packed.int4(4, 6), Int4Tensor(torch.empty(5, 3, dtype=torch.uint8, device="meta")).t()
+            subbyte.int4(4, 6), Int4Tensor(torch.empty(5, 3, dtype=torch.uint8, device="meta")).t()
         )

@@ -12,15 +12,15 @@ from torch.utils.flop_counter import FlopCounterMode
 import tcgemm
 from tcgemm import Int4Tensor
 
-from support import packed
+from support import subbyte
 from support.cases import BF16, F32, S8, S32
 
-every_sign = pytest.mark.parametrize("signs", packed.SIGNS, ids=str)
+every_sign = pytest.mark.parametrize("signs", subbyte.SIGNS, ids=str)
 
 
 def pair(m, n, k, signs, device="cpu", batch=()):
-    a = packed.int4(*batch, m, k, signed=signs[0], device=device)
-    return a, packed.int4(n, k, signed=signs[1], device=device).t()
+    a = subbyte.int4(*batch, m, k, signed=signs[0], device=device)
+    return a, subbyte.int4(n, k, signed=signs[1], device=device).t()
 
 
 # The format.
@@ -28,15 +28,15 @@ def pair(m, n, k, signs, device="cpu", batch=()):
 
 @pytest.mark.parametrize("signed", (True, False))
 def test_a_byte_holds_two_elements_the_first_one_in_its_low_bits(signed):
-    x = packed.values(3, 4, 10, signed=signed)
+    x = subbyte.values(3, 4, 10, signed=signed)
     codes = x.numpy().view(numpy.uint8) & 15
     expected = codes[..., ::2] | codes[..., 1::2] << 4
     tensor = Int4Tensor.from_int8(x, signed)
-    assert numpy.array_equal(tensor.packed.numpy(), expected)
+    assert numpy.array_equal(tensor.bytes.numpy(), expected)
     assert tensor.shape == (3, 4, 10)
     assert tensor.dtype is (torch.int8 if signed else torch.uint8)
     assert torch.equal(tensor.to_int8().to(S8), x)
-    assert torch.equal(Int4Tensor(tensor.packed, signed).to_int8().to(S8), x)
+    assert torch.equal(Int4Tensor(tensor.bytes, signed).to_int8().to(S8), x)
 
 
 def test_every_byte_is_read_as_numpy_reads_it():
@@ -70,7 +70,7 @@ VIEWS = {
 
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_are_those_of_the_elements(name):
-    x = packed.int4(2, 5, 12)
+    x = subbyte.int4(2, 5, 12)
     view = VIEWS[name](x)
     assert isinstance(view, Int4Tensor)
     assert torch.equal(view.to_int8(), VIEWS[name](x.to_int8()))
@@ -78,12 +78,12 @@ def test_views_are_those_of_the_elements(name):
 
 
 def test_copies_have_the_elements_and_bytes_of_their_own():
-    for x in (packed.int4(3, 8), packed.int4(3, 8, signed=False).t()):
+    for x in (subbyte.int4(3, 8), subbyte.int4(3, 8, signed=False).t()):
         for other in (x.clone(), copy.deepcopy(x), x.to("cpu", copy=True)):
             assert torch.equal(other.to_int8(), x.to_int8())
             assert other.signed is x.signed
-            assert other.packed_dim == x.packed_dim
-            assert other.packed.data_ptr() != x.packed.data_ptr()
+            assert other.byte_dim == x.byte_dim
+            assert other.bytes.data_ptr() != x.bytes.data_ptr()
         file = io.BytesIO()
         torch.save(x, file)
         file.seek(0)
@@ -93,7 +93,7 @@ def test_copies_have_the_elements_and_bytes_of_their_own():
 
 
 def test_it_says_what_it_is():
-    assert repr(packed.int4(3, 8)) == (
+    assert repr(subbyte.int4(3, 8)) == (
         "Int4Tensor(shape=(3, 8), signed=True, device='cpu', nbytes=12)"
     )
 
@@ -107,7 +107,7 @@ def test_sums_are_exact(device, signs):
         a, b = pair(m, n, k, signs, device)
         result = tcgemm.mm(a, b)
         assert result.dtype is S32
-        assert torch.equal(result.cpu(), packed.exact(a, b).to(S32))
+        assert torch.equal(result.cpu(), subbyte.exact(a, b).to(S32))
 
 
 FUNCTIONS = {
@@ -197,13 +197,13 @@ def test_padded_rows_and_odd_addresses(device):
     for pad, offset in itertools.product((0, 1, 5, 16), (0, 1, 16)):
         a, b = pair(19, 35, 66, (True, False), device)
         other_a, other_b = (
-            packed.padded(a, pad, offset),
-            packed.padded(b.t(), pad, offset).t(),
+            subbyte.padded(a, pad, offset),
+            subbyte.padded(b.t(), pad, offset).t(),
         )
-        assert torch.equal(tcgemm.mm(other_a, other_b).cpu(), packed.exact(a, b).to(S32))
-        batch = packed.int4(3, 19, 66, device=device)
-        result = tcgemm.matmul(packed.padded(batch, pad, offset), other_b)
-        assert torch.equal(result.cpu(), packed.exact(batch, b).to(S32))
+        assert torch.equal(tcgemm.mm(other_a, other_b).cpu(), subbyte.exact(a, b).to(S32))
+        batch = subbyte.int4(3, 19, 66, device=device)
+        result = tcgemm.matmul(subbyte.padded(batch, pad, offset), other_b)
+        assert torch.equal(result.cpu(), subbyte.exact(batch, b).to(S32))
 
 
 def test_out_takes_the_result(device):
@@ -211,7 +211,7 @@ def test_out_takes_the_result(device):
     for out in (torch.empty(6, 8, dtype=S32), torch.empty(8, 6, dtype=S32).t()):
         out = out.to(device)
         assert tcgemm.mm(a, b, out=out) is out
-        assert torch.equal(out.cpu(), packed.exact(a, b).to(S32))
+        assert torch.equal(out.cpu(), subbyte.exact(a, b).to(S32))
 
 
 def test_no_element_and_no_row(device):
@@ -225,7 +225,7 @@ def test_a_bias_has_its_gradient():
     a, b = pair(3, 4, 8, (True, True))
     bias = torch.randn(4, requires_grad=True)
     tcgemm.mm(a, b, bias=bias, out_dtype=F32, activation="relu").sum().backward()
-    z = packed.exact(a, b) + bias.detach()
+    z = subbyte.exact(a, b) + bias.detach()
     assert torch.equal(bias.grad, (z > 0).float().sum(0))
 
 
@@ -245,17 +245,17 @@ def test_flops_count_elements():
     a, b = pair(6, 8, 32, (True, True))
     with FlopCounterMode(display=False) as counter:
         tcgemm.mm(a, b)
-        torch.ops.tcgemm._int4_mm(a.packed, b.packed, types="s4,s4")
+        torch.ops.tcgemm._int4_mm(a.bytes, b.bytes, types="s4,s4")
     assert counter.get_total_flops() == 2 * 2 * 6 * 8 * 32
 
 
 def test_vmap_maps_the_operator():
-    a, b = packed.int4(3, 5, 16), packed.int4(7, 16).t()
+    a, b = subbyte.int4(3, 5, 16), subbyte.int4(7, 16).t()
 
     def product(rows):
-        return torch.ops.tcgemm._int4_mm(rows, b.packed, types="s4,s4")
+        return torch.ops.tcgemm._int4_mm(rows, b.bytes, types="s4,s4")
 
-    assert torch.equal(torch.vmap(product)(a.packed), packed.exact(a, b).to(S32))
+    assert torch.equal(torch.vmap(product)(a.bytes), subbyte.exact(a, b).to(S32))
 
 
 @pytest.mark.parametrize("name", ["_int4_mm", "_int4_mm_amax"])
@@ -265,16 +265,16 @@ def test_opcheck(name):
     scales = (torch.rand(5, 1), torch.rand(1, 6), None, torch.rand(6), None)
     zeros = (torch.ones(5, 1, dtype=S32), None, torch.tensor(0.5))
     op = getattr(torch.ops.tcgemm, name).default
-    torch.library.opcheck(op, (a.packed, b.packed, *scales, *zeros), options)
-    torch.library.opcheck(op, (a.packed, b.packed), {"types": "s4,u4", "out_dtype": BF16})
+    torch.library.opcheck(op, (a.bytes, b.bytes, *scales, *zeros), options)
+    torch.library.opcheck(op, (a.bytes, b.bytes), {"types": "s4,u4", "out_dtype": BF16})
 
 
 def test_opcheck_of_out():
     a, b = pair(5, 6, 16, (True, True))
     options = {"types": "s4,s4", "out": torch.empty(5, 6, dtype=S32)}
-    torch.library.opcheck(torch.ops.tcgemm._int4_mm.out, (a.packed, b.packed), options)
+    torch.library.opcheck(torch.ops.tcgemm._int4_mm.out, (a.bytes, b.bytes), options)
 
 
 def test_many_threads_give_the_same_sums():
     a, b = pair(300, 200, 520, (True, True))
-    assert torch.equal(tcgemm.mm(a, b), packed.exact(a, b).to(S32))
+    assert torch.equal(tcgemm.mm(a, b), subbyte.exact(a, b).to(S32))

@@ -7,7 +7,7 @@ import tcgemm
 from tcgemm.nn import PackedLinear
 
 from support import transformer_models
-from support.packed_cases import bits
+from support.packed_weight_cases import bits
 from support.transformer_models import IDS, llama, logits
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")

@@ -3,7 +3,7 @@
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
 what came, and how to mend it. The rows of scales, integers, precision and quantize are
 in scaled_errors.py, the rows of structured sparsity in sparse_errors.py, of packed weights in
-packed_weight_errors.py, of packed elements in packed_errors.py.
+packed_weight_errors.py, of int4 and bits in subbyte_errors.py.
 """
 
 import re
@@ -18,11 +18,11 @@ from tcgemm import _library
 
 from support import (
     backward_errors,
-    packed_errors,
     packed_weight_errors,
     plan_errors,
     scaled_errors,
     sparse_errors,
+    subbyte_errors,
 )
 from support.cases import BF16, F16, F32, F64
 from support.error_asserts import assert_error_message, error_message, quantised, t
@@ -430,7 +430,7 @@ UNREACHABLE = {
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     other_rows = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
-    other_rows += (*backward_errors.TABLE, *packed_errors.TABLE, *packed_weight_errors.TABLE)
+    other_rows += (*backward_errors.TABLE, *subbyte_errors.TABLE, *packed_weight_errors.TABLE)
     messages = [error_message(param.values[0]) for param in (*TABLE, *other_rows)]
     calls = 0
     for path in sorted(SOURCES.rglob("*.cpp")):

@@ -75,10 +75,10 @@ def test_a_sparse_operand_counts_as_its_dense_matrix():
         lambda: tcgemm.linear(x, w, activation="relu"),
     ):
         assert flops(call, False) == 2 * 6 * 8 * 16
-    packed, metadata = w.values, w.metadata
+    values, metadata = w.values, w.metadata
     calls = (
-        lambda: torch.ops.tcgemm.scaled_mm(x, packed.t(), sparse_b=metadata, precision="high"),
-        lambda: torch.ops.tcgemm.scaled_mm(packed, x.t(), sparse_a=metadata, precision="high"),
+        lambda: torch.ops.tcgemm.scaled_mm(x, values.t(), sparse_b=metadata, precision="high"),
+        lambda: torch.ops.tcgemm.scaled_mm(values, x.t(), sparse_a=metadata, precision="high"),
     )
     for call in calls:
         assert flops(call, False) == 2 * 6 * 8 * 16

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tcgemm
 from tcgemm.packed import product
 
-from support.packed_cases import Case, with_exact_elements
+from support.packed_weight_cases import Case, with_exact_elements
 
 OPS = torch.ops.tcgemm
 N, K = 4096, 2048

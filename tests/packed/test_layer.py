@@ -13,7 +13,7 @@ import tcgemm
 from tcgemm.nn import PackedLinear
 
 from support.cases import DEVICES
-from support.packed_cases import TABLE, bits
+from support.packed_weight_cases import TABLE, bits
 
 FORMATS = ("int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "table")
 formats = pytest.mark.parametrize("format", FORMATS)

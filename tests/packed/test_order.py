@@ -7,9 +7,9 @@ import torch
 import tcgemm
 from tcgemm.packed.arrange import arranged, parts_of
 
-from support import packed_order
+from support import packed_weight_order
 from support.cases import DEVICES
-from support.packed_cases import CASES, IDS, Case, bits
+from support.packed_weight_cases import CASES, IDS, Case, bits
 
 WORDS = {"int4": "int4", "int8": "int8", "e4m3": "e4m3"}  # of the operator; others are tables
 
@@ -21,7 +21,7 @@ def unsigned(packed):
         return packed.codes.view(torch.uint8).tolist()
     signed = packed.format == "int4" and packed.zero_points is packed.offsets is None
     return [
-        [packed_order.code(packed.codes, row, column) ^ 8 * signed for column in range(k)]
+        [packed_weight_order.code(packed.codes, row, column) ^ 8 * signed for column in range(k)]
         for row in range(n)
     ]
 
@@ -32,7 +32,7 @@ def expected_order(packed):
     if packed.global_scale is not None:
         scales = scales * packed.global_scale
     second = packed.offsets if packed.zero_points is None else packed.zero_points
-    return packed_order.device_order(
+    return packed_weight_order.device_order(
         *(unsigned(packed), scales.numpy(), n, k, WORDS.get(packed.format, "table4")),
         packed.group_size or 0,
         None if second is None else second.float().numpy(),
@@ -78,7 +78,7 @@ def test_a_device_has_the_bits_of_the_cpu(case, device):
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_dequantize_is_the_definition(case):
     packed = case.pack(torch.randn(5, 128).bfloat16())
-    expected = packed_order.dense(packed)
+    expected = packed_weight_order.dense(packed)
     found = packed.dequantize(torch.float32)
     if case.zeros == "offsets":  # a sum, which float32 rounds
         assert torch.allclose(found.double(), expected, rtol=0, atol=2.0**-22)

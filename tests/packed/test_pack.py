@@ -8,7 +8,7 @@ import torch
 import tcgemm
 
 from support.cases import DEVICES
-from support.packed_cases import CASES, IDS, TABLE, Case, bits
+from support.packed_weight_cases import CASES, IDS, TABLE, Case, bits
 
 FORMATS = ("int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "table")
 _NORMAL = torch.distributions.Normal(0.0, 1.0)

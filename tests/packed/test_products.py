@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import tcgemm
 
 from support.cases import DEVICES
-from support.packed_cases import CASES, IDS, Case, with_exact_elements
+from support.packed_weight_cases import CASES, IDS, Case, with_exact_elements
 from support.reference import assert_close
 
 DTYPES = (torch.float16, torch.bfloat16)

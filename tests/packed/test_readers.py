@@ -10,7 +10,7 @@ import tcgemm
 from tcgemm import packed
 from tcgemm.packed.formats import E2M1, NF4
 
-from support import packed_layouts as layouts
+from support import packed_weight_layouts as layouts
 from support.source_tree import ROOT
 
 N, K = 16, 256

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 import tcgemm
 
-from support.packed_cases import CASES, IDS, TABLE
-from support.saved_packed import COLUMNS, FOLDER, ROWS
+from support.packed_weight_cases import CASES, IDS, TABLE
+from support.packed_weight_files import COLUMNS, FOLDER, ROWS
 
 EXPECTED = dict(numpy.load(FOLDER / "expected.npz"))
 

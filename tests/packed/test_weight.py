@@ -10,7 +10,7 @@ import torch
 import tcgemm
 
 from support.cases import DEVICES
-from support.packed_cases import CASES, IDS, bits
+from support.packed_weight_cases import CASES, IDS, bits
 
 NAMES = ("codes", "scales", "zero_points", "offsets", "table", "global_scale")
 X = torch.ones(2, 256).half()

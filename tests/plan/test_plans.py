@@ -94,7 +94,7 @@ def test_every_kernel_can_be_asked_for():
     size = 1008  # whole words of every dtype
     for name, row in rows_by_name().items():
         if row["sparse"] or row["input"] in SUBBYTE:
-            continue  # test_sparse.py, test_packed.py
+            continue  # test_sparse.py, test_subbyte.py
         places = [
             device
             for device in DEVICES

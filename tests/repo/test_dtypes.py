@@ -44,7 +44,7 @@ def test_the_enumerators_are_counted_and_named():
     assert int(re.search(r"kDTypes = (\d+)", HEADER).group(1)) == len(names)
     assert re.findall(r'"(\w+)"', HEADER) == names
     switch = re.search(
-        r"constexpr int unpacked_bits\(DType type\) \{(.*?)\n\}", HEADER, re.DOTALL
+        r"constexpr int addressable_bits\(DType type\) \{(.*?)\n\}", HEADER, re.DOTALL
     ).group(1)
     assert sorted(re.findall(r"DType::(\w+)", switch)) == sorted(names)
 

@@ -57,7 +57,7 @@ def test_supported_on_the_gpu_is_true():
         if row.place == "CPU" or not row.kernels:
             assert row.runs or row.why
             continue
-        if row.dtype not in types:  # packed operands: tests/gpu/test_packed_kernels.py
+        if row.dtype not in types:  # sub-byte operands: tests/gpu/test_subbyte_kernels.py
             assert row.runs or row.why
             continue
         a = torch.ones(64, 64, device="cuda").to(types[row.dtype])

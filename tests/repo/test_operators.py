@@ -27,7 +27,7 @@ COMPOSITE = ("check_layout", "explain", "build_info", *TABLES)
 SCALED = ("scaled_mm", "scaled_mm_amax")  # what the public products call when scales are given
 CONSTANT = ("_constant_linear", "_constant_linear24", "_constant_scaled_mm")  # of layers
 WEIGHT = ("packed_mm", "packed_mm_amax")  # what the public products call with a PackedWeight
-PACKED = ("_int4_mm", "_int4_mm_amax", "_binary_mm")  # of the bytes of packed tensors
+SUBBYTE = ("_int4_mm", "_int4_mm_amax", "_binary_mm")  # of the bytes of sub-byte tensors
 BACKWARD = ("_sum_rows", "_activation_backward")
 SPARSE = ("compress24", "decompress24", "gather24", "prune24", "tile24")
 
@@ -47,7 +47,7 @@ def test_every_operator_has_a_schema_here():
         *CONSTANT,
         *SCALED,
         *WEIGHT,
-        *PACKED,
+        *SUBBYTE,
         "prepare",
         "quantize",
         "_pack_weight",

@@ -71,9 +71,9 @@ def load(name: str) -> Recording:
     family = text["instruction"] + (".sp" if sparse else "")
     metadata = None
     if sparse:
-        packed = metadata_bytes((file["metadata"] & 15).astype(np.uint8), tf32)
+        metadata = metadata_bytes((file["metadata"] & 15).astype(np.uint8), tf32)
         cases, m, stored = file["a"].shape
-        metadata = torch.from_numpy(packed.repeat(m * stored // 4).reshape(cases, m, stored // 4))
+        metadata = torch.from_numpy(metadata.repeat(m * stored // 4).reshape(cases, m, stored // 4))
     c = tensor(file["c"], text["accumulator"]) if file["scale_d"] else None
     return Recording(
         name=name,

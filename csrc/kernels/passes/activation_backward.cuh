@@ -36,8 +36,8 @@ inline constexpr int kReducedColumns = 32;  // of a CTA of add_partial_sums
 constexpr int rows_at_once(bool activates) { return activates ? 2 : 8; }
 
 constexpr std::int64_t column_blocks(const ActivationBackwardParams& params) {
-  return ceil_div(params.cols * unpacked_bytes(params.g.dtype), std::int64_t(kVectorBytes)
-                                                                    << params.log_lanes);
+  return ceil_div(params.cols * addressable_bytes(params.g.dtype), std::int64_t(kVectorBytes)
+                                                                       << params.log_lanes);
 }
 
 // Phi(x) + x phi(x), the derivative of x Phi(x). Phi of 16-bit operands is approximation 26.2.17 of

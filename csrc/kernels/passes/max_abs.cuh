@@ -17,7 +17,7 @@ namespace tcgemm::passes {
 
 // The elements in the form that arithmetic instructions read: one f32, or two 16-bit elements.
 template <DType kType>
-struct Packed {
+struct Word {
   using Type = std::conditional_t<kType == DType::f16, __half2, __nv_bfloat162>;
 
   __device__ static Type pair(const std::uint32_t& word) {
@@ -44,10 +44,10 @@ struct Packed {
 
 template <DType kType>
 __device__ inline bool all_finite(const uint4& vector) {
-  using P = Packed<kType>;
-  const std::uint32_t zeros = P::times_zero_plus(
+  using W = Word<kType>;
+  const std::uint32_t zeros = W::times_zero_plus(
       vector.x,
-      P::times_zero_plus(vector.y, P::times_zero_plus(vector.z, P::times_zero_plus(vector.w, 0))));
+      W::times_zero_plus(vector.y, W::times_zero_plus(vector.z, W::times_zero_plus(vector.w, 0))));
   return (zeros & (kType == DType::f32 ? 0x7fffffffu : 0x7fff7fffu)) == 0;
 }
 
@@ -56,7 +56,7 @@ class MaxAbs {
  public:
   __device__ void add(const uint4& vector) {
     for (std::uint32_t word : {vector.x, vector.y, vector.z, vector.w})
-      max_ = Packed<kType>::max_abs(max_, Packed<kType>::times_zero_plus(word, word));
+      max_ = Word<kType>::max_abs(max_, Word<kType>::times_zero_plus(word, word));
   }
 
   __device__ float value() const {

@@ -11,7 +11,7 @@ namespace tcgemm::kernels {
 const void* repack(const RepackParams& params) {
   using passes::repack;
   const CopyParams& copy = params.copies[0];
-  if (is_packed(copy.source.dtype))
+  if (is_subbyte(copy.source.dtype))
     return copy.to == DType::s8 ? reinterpret_cast<const void*>(&repack<1, 2>)
                                 : reinterpret_cast<const void*>(&repack<1, 1>);
   if (bytes(copy.to) != bytes(copy.source.dtype))

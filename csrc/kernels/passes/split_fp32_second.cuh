@@ -18,7 +18,7 @@ namespace tcgemm::passes {
 constexpr std::uint32_t kOneWide = 1, kOneOutOfRange = 1 << 11, kOneTooWide = 1 << 21;
 static_assert(2 * kMaxSplitStatistics < kOneOutOfRange && kOneTooWide / kOneOutOfRange == 1024);
 
-__device__ inline std::uint32_t packed_counts(std::uint32_t statistics) {
+__device__ inline std::uint32_t counts_of(std::uint32_t statistics) {
   std::uint32_t counts = 0;
   if (wide_range_rows(statistics) > 0) counts += kOneWide;
   if (wide_range_rows(statistics) >= kMaxWideRows) counts += kOneTooWide;
@@ -42,7 +42,7 @@ __device__ inline std::uint32_t decision(const SplitFp32PassParams& params) {
   std::uint32_t counts = 0;
 #pragma unroll
   for (int i = 0; i < 2 * kPerThread; ++i)
-    counts += packed_counts(statistics[i / kPerThread][i % kPerThread]);
+    counts += counts_of(statistics[i / kPerThread][i % kPerThread]);
   counts = __reduce_add_sync(kAllLanes, counts);
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = counts;
   __syncthreads();

@@ -162,7 +162,7 @@ __device__ inline void load(const LoadRange& vectors, std::uint64_t policy, Thre
   }
 }
 
-// Splits two scaled elements into kTerms packed pairs.
+// Splits two scaled elements into kTerms pairs.
 template <int kTerms>
 __device__ inline void split_pair(float x, float y, std::uint32_t (&terms)[kTerms]) {
   constexpr DType kType = kTerms == kF16Terms ? DType::f16 : DType::bf16;

@@ -18,7 +18,7 @@ namespace tcgemm::passes {
 //   MN-major  One CTA sums 32 rows. A thread loads 16 rows of four elements of k and transposes
 //             them (transpose.cuh), so that dp4a adds them as well. The threads reduce at the end.
 //
-// With any other strides the smaller one decides the major, and a load reads one element. Packed
+// With any other strides the smaller one decides the major, and a load reads one element. Sub-byte
 // elements are K-major; a load reads the elements of a byte.
 
 using kernels::kSumThreads;
@@ -27,7 +27,7 @@ inline constexpr int kSumRows = 2 * kVectorBytes;   // rows of a CTA, MN-major
 inline constexpr int kSumGroups = kSumThreads / 2;  // of four elements of k, loaded at once
 
 constexpr bool is_mn_major(const SumParams& params) {
-  return !is_packed(params.source.dtype) && params.source.stride_col != 1 &&
+  return !is_subbyte(params.source.dtype) && params.source.stride_col != 1 &&
          params.source.stride_row < params.source.stride_col;
 }
 
@@ -39,7 +39,7 @@ constexpr std::int64_t sum_units(const SumParams& params) {
 // Adds the elements of four bytes, or of one. s8 with its sign bit inverted is u8 and 128 larger.
 // So one unsigned dp4a adds both types, and `bias` per added byte is subtracted afterwards.
 struct ByteAdder {
-  static constexpr bool kPacked = false;
+  static constexpr bool kSubbyte = false;
   std::uint32_t sign_bits, bias;
 
   __device__ explicit ByteAdder(DType type)
@@ -55,7 +55,7 @@ struct ByteAdder {
 
 // The same of s4 and u4: two in a byte. An s4 with its sign bit inverted is 8 larger.
 struct Int4Adder {
-  static constexpr bool kPacked = true;
+  static constexpr bool kSubbyte = true;
   std::uint32_t sign_bits, bias;
 
   __device__ explicit Int4Adder(DType type)
@@ -74,7 +74,7 @@ struct Int4Adder {
 
 // The ones among bits.
 struct BitAdder {
-  static constexpr bool kPacked = true;
+  static constexpr bool kSubbyte = true;
   static constexpr std::uint32_t bias = 0;
 
   __device__ explicit BitAdder(DType) {}
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kSumThreads, 3)
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   for (std::int64_t unit = blockIdx.x; unit < sum_units(params); unit += gridDim.x) {
-    if constexpr (!Adder::kPacked) {
+    if constexpr (!Adder::kSubbyte) {
       if (is_mn_major(params)) {
         sum_mn_major(params, unit, shared);
         continue;

@@ -14,8 +14,8 @@
 
 namespace tcgemm::sm80 {
 
-// An unsigned integer with the size of an element, for the element-wise path. Packed types are
-// copied as bytes: their strides and extents are those of bytes.
+// An unsigned integer with the size of an element, for the element-wise path. Sub-byte types
+// are copied as bytes, and their strides and extents count bytes.
 template <DType kType>
 using Element =
     std::conditional_t<bits(kType) <= 8, std::uint8_t,

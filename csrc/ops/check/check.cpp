@@ -1,5 +1,5 @@
 // The order of the checks, and the names of operators and tensors in their errors. The checks are
-// defined in check_packed_weight.cpp, check_packed.cpp (elements of fewer than 8 bits),
+// defined in check_packed_weight.cpp, check_subbyte.cpp (int4 and bits),
 // check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales and zero
 // points), check_prepacked.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
 #include "ops/check/check.h"
@@ -45,7 +45,7 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
   read_tensors(op, arguments, checked);  // rejects sparse layouts
   if (target == Target::none) refuse(op, checked);
   if (checked[Slot::packed_b].view) bind_packed_weight(op, arguments, checked);
-  if (arguments.types || op == Op::binary_mm) bind_packed(op, arguments, checked);
+  if (arguments.types || op == Op::binary_mm) bind_subbyte(op, arguments, checked);
   check_types(op, arguments, checked);
   check_single_sparse(op, checked);
   check_operand_shapes(op, checked, target);

@@ -22,8 +22,8 @@ struct CheckedOperand {
   int shift_row = 0, shift_col = 0;  // scales: one value serves 1 << shift rows or columns
 };
 
-// The sizes and strides of a packed tensor in elements.
-struct PackedDims {
+// The sizes and strides of a sub-byte tensor in elements.
+struct SubbyteDims {
   std::int64_t sizes[kMaxDims], strides[kMaxDims];
 };
 
@@ -43,7 +43,7 @@ struct CheckedGemm {
   Activation activation = Activation::none;
   PackedWeight weight;  // of packed_b; b is then the matrix that it stands for, without memory
   std::int64_t weight_sizes[2], weight_strides[2];
-  PackedDims packed_a, packed_b;  // only those of packed operands have values
+  SubbyteDims subbyte_a, subbyte_b;  // set if the operands are sub-byte
   BinaryOperation binary = BinaryOperation::and_;
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
@@ -70,8 +70,8 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
 void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
 // Checks packed_b, and sets b.
 void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked);
-// Gives the views of packed operands their types, and sizes and strides in elements.
-void bind_packed(Op op, const Arguments& arguments, CheckedGemm& checked);
+// Gives the views of sub-byte operands their types, and sizes and strides in elements.
+void bind_subbyte(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
 void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
 void check_epilogue_shapes(Op op, CheckedGemm& checked);

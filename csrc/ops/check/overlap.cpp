@@ -69,11 +69,11 @@ bool empty(const View& view) {
   return std::any_of(view.sizes, view.sizes + view.dims, [](std::int64_t size) { return !size; });
 }
 
-// The bytes between the first and the last index of a dimension. Elements of a packed type share
+// The bytes between the first and the last index of a dimension. Elements of a sub-byte type share
 // bytes along the dimension of stride 1.
 Term bytes_along(const View& view, std::int64_t d) {
   const std::int64_t stride = view.strides[d], size = view.sizes[d];
-  if (is_packed(view.dtype) && stride == 1) return {1, bytes_of(size, view.dtype) - 1};
+  if (is_subbyte(view.dtype) && stride == 1) return {1, bytes_of(size, view.dtype) - 1};
   return {bytes_of(stride, view.dtype), size - 1};
 }
 

@@ -90,7 +90,7 @@ Layout parse_layout(const std::string& text) {
 Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols, bool row_major,
               const std::optional<Strides>& strides, std::uintptr_t address) {
   if (strides) return {address, dtype, (*strides)[1], (*strides)[2], (*strides)[0]};
-  if (is_packed(dtype)) {  // whole bytes along k
+  if (is_subbyte(dtype)) {  // whole bytes along k
     const std::int64_t pitch = round_up(row_major ? cols : rows, 8);
     return {address, dtype, row_major ? pitch : 1, row_major ? 1 : pitch,
             (row_major ? rows : cols) * pitch};
@@ -216,9 +216,9 @@ Problem problem_of(const Question& question) {
   check_strides("out", question.out);
   const Layout layout = parse_layout(question.layout);
   const DType input = parse_dtype(question.dtype);
-  if (is_packed(input) && layout != Layout::TN)
+  if (is_subbyte(input) && layout != Layout::TN)
     fail("tcgemm: layout is ", name(layout), ", but ", name(input),
-         " operands are packed along k; expected TN.");
+         " operands share bytes along k; expected TN.");
   const auto [m, n, k] = std::array{question.m, question.n, question.k};
   Problem problem;
   problem.batch = question.batch;

@@ -44,9 +44,9 @@ void gemm_with_z_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   stack[1] = reinterpret_cast<std::uint64_t>(results.z.release());
 }
 
-// A product of packed operands, whose parameters are others than those of `op`.
+// A product of int4 operands, whose parameters are others than those of `op`.
 template <Op op, const ParameterList& parameters, bool out, Target target, GemmBackend backend>
-void packed_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
+void int4_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   Arguments arguments = unbox(parameters, out, stack);
   if (!arguments.types) arguments.types.emplace();
   GemmResults results = gemm(op, arguments, target, backend);
@@ -101,12 +101,12 @@ void register_gemm(torch::stable::detail::StableLibrary& library) {
   library.impl("packed_mm.with_z", gemm_with_z_kernel<Op::packed_mm, target, backend>);
   library.impl("packed_mm_amax", gemm_kernel<Op::packed_mm_amax, false, target, backend>);
   library.impl("scaled_mm_amax", gemm_kernel<Op::scaled_mm_amax, false, target, backend>);
-  library.impl("_int4_mm", packed_kernel<Op::scaled_mm, schemas::kInt4, false, target, backend>);
-  library.impl("_int4_mm.out", packed_kernel<Op::scaled_mm, schemas::kInt4, true, target, backend>);
+  library.impl("_int4_mm", int4_kernel<Op::scaled_mm, schemas::kInt4, false, target, backend>);
+  library.impl("_int4_mm.out", int4_kernel<Op::scaled_mm, schemas::kInt4, true, target, backend>);
   library.impl("_binary_mm", gemm_kernel<Op::binary_mm, false, target, backend>);
   library.impl("_binary_mm.out", gemm_kernel<Op::binary_mm, true, target, backend>);
   library.impl("_int4_mm_amax",
-               packed_kernel<Op::scaled_mm_amax, schemas::kInt4, false, target, backend>);
+               int4_kernel<Op::scaled_mm_amax, schemas::kInt4, false, target, backend>);
 }
 
 }  // namespace tcgemm::ops

@@ -81,9 +81,9 @@ struct CpAsyncMainloop {
   __device__ static int warp_row() { return threadIdx.x / 32 % 2 * kWarpM; }
   __device__ static int warp_col() { return threadIdx.x / 64 * kWarpN; }
 
-  // k in memory: elements, or bytes of a packed type.
+  // k in memory: elements, or bytes of a sub-byte type.
   __device__ static int stored_k(const CpAsyncParams& params) {
-    if constexpr (is_packed(kConfig.input))
+    if constexpr (is_subbyte(kConfig.input))
       return static_cast<int>(bytes_of(params.extent.k, kConfig.input));
     else
       return params.extent.k;

@@ -11,7 +11,7 @@ import torch
 import tcgemm
 from tcgemm.integers.binary import OPERATIONS
 
-from support import cases, packed
+from support import cases, subbyte
 from support.cases import BF16, F32, S32, check_all
 from support.catalog_rows import subbyte_rows
 
@@ -43,15 +43,15 @@ def columns(row, n):
 
 
 def placed(x, layout):
-    return x if layout == ALIGNED else packed.padded(x, *layout)
+    return x if layout == ALIGNED else subbyte.padded(x, *layout)
 
 
 def operands(row, m, n, k, layout, batch=()):
     if row.input == "b1":
-        a, b = packed.bits(*batch, m, k), packed.bits(*batch, n, k)
+        a, b = subbyte.bits(*batch, m, k), subbyte.bits(*batch, n, k)
     else:
-        a = packed.int4(*batch, m, k, signed=row.input == "s4")
-        b = packed.int4(*batch, n, k, signed=row.input_b == "s4")
+        a = subbyte.int4(*batch, m, k, signed=row.input == "s4")
+        b = subbyte.int4(*batch, n, k, signed=row.input_b == "s4")
     return placed(a.cuda(), layout), placed(b.cuda(), layout).mT
 
 
@@ -59,15 +59,15 @@ def product(row, a, b, operation="and", **options):
     options["kernel_name"] = row.name
     if row.input == "b1":
         options |= {"k": a.shape[-1], "operation": operation}
-        return OPS._binary_mm(a.packed, b.packed, **options)
+        return OPS._binary_mm(a.bytes, b.bytes, **options)
     types = f"{row.input},{row.input_b}"
-    return OPS._int4_mm(a.packed, b.packed, types=types, **options)
+    return OPS._int4_mm(a.bytes, b.bytes, types=types, **options)
 
 
 def expected(row, a, b, operation="and"):
     if row.input == "b1":
-        return packed.counted(a, b, operation).to(S32)
-    return packed.exact(a, b).to(S32)
+        return subbyte.counted(a, b, operation).to(S32)
+    return subbyte.exact(a, b).to(S32)
 
 
 @subbyte_rows()
@@ -99,13 +99,11 @@ def test_row_of_results_of_any_strides(row):
         guarded = cases.Guarded(strides, value.shape, dtype=S32, device="cuda")
         if row.input == "b1":
             keywords = {"k": a.shape[-1], "operation": "and", "kernel_name": row.name}
-            OPS._binary_mm.out(a.packed, b.packed, **keywords, out=guarded.view)
+            OPS._binary_mm.out(a.bytes, b.bytes, **keywords, out=guarded.view)
         elif row.input == row.input_b or not strides.startswith("transposed"):
             # Of other types another row would compute a transposed result.
             types = f"{row.input},{row.input_b}"
-            OPS._int4_mm.out(
-                a.packed, b.packed, types=types, kernel_name=row.name, out=guarded.view
-            )
+            OPS._int4_mm.out(a.bytes, b.bytes, types=types, kernel_name=row.name, out=guarded.view)
         else:
             continue
         assert torch.equal(guarded.view.cpu(), value)
@@ -127,12 +125,12 @@ def test_row_with_its_epilogues(row):
         zero_a = torch.randint(-8, 9, (rows, 1), dtype=S32)
         zero_b = torch.randint(-8, 9, (1, columns), dtype=S32)
         bias = torch.randint(-99, 99, (1, columns), dtype=S32)
-        value = (packed.wide(a) - zero_a) @ (packed.wide(b) - zero_b) + bias
+        value = (subbyte.wide(a) - zero_a) @ (subbyte.wide(b) - zero_b) + bias
         terms = {"zero_a": zero_a.cuda(), "zero_b": zero_b.cuda(), "bias": bias.cuda()}
         assert torch.equal(product(row, a, b, **terms).cpu(), value.to(S32))
         scale = 2.0 ** torch.randint(-9, -5, (1, columns))
         result = product(row, a, b, scale_b=scale.cuda(), out_dtype=BF16, activation="relu")
-        value = (packed.exact(a, b).float() * scale).relu().to(BF16)
+        value = (subbyte.exact(a, b).float() * scale).relu().to(BF16)
         assert torch.equal(result.cpu(), value)
 
 
@@ -140,16 +138,16 @@ def test_row_with_its_epilogues(row):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("signs", packed.SIGNS, ids=str)
+@pytest.mark.parametrize("signs", subbyte.SIGNS, ids=str)
 def test_int4_products_of_the_planner(signs):
     """On Hopper through int8: bytes at any address and any pitch are converted."""
 
     def check(size, layout, out_dtype):
         m, n, k = size
-        a = placed(packed.int4(m, k, signed=signs[0]).cuda(), layout)
-        b = placed(packed.int4(n, k, signed=signs[1]).cuda(), layout).t()
+        a = placed(subbyte.int4(m, k, signed=signs[0]).cuda(), layout)
+        b = placed(subbyte.int4(n, k, signed=signs[1]).cuda(), layout).t()
         result = tcgemm.mm(a, b, out_dtype=out_dtype)
-        assert torch.equal(result.cpu(), packed.exact(a, b).to(S32).to(out_dtype))
+        assert torch.equal(result.cpu(), subbyte.exact(a, b).to(S32).to(out_dtype))
 
     shapes = ((1, 1, 2), (5, 70, 34), (129, 257, 1022), (512, 384, 4096), (16, 4096, 2050))
     check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD), (S32, F32)), check)
@@ -160,10 +158,10 @@ def test_int4_products_of_the_planner(signs):
 def test_binary_products_of_the_planner(operation):
     def check(size, layout):
         m, n, k = size
-        a = placed(packed.bits(m, k).cuda(), layout)
-        b = placed(packed.bits(n, k).cuda(), layout).t()
+        a = placed(subbyte.bits(m, k).cuda(), layout)
+        b = placed(subbyte.bits(n, k).cuda(), layout).t()
         result = tcgemm.binary_mm(a, b, operation)
-        assert torch.equal(result.cpu(), packed.counted(a, b, operation).to(S32))
+        assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
 
     shapes = ((1, 1, 1), (5, 70, 33), (129, 257, 4095), (512, 384, 16384), (16, 2048, 70000))
     check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)
@@ -171,16 +169,16 @@ def test_binary_products_of_the_planner(operation):
 
 @pytest.mark.gpu
 def test_a_broadcast_operand_is_converted_once():
-    a, b = packed.int4(4, 65, 514).cuda(), packed.int4(33, 514).cuda().t()
-    assert torch.equal(tcgemm.matmul(a, b).cpu(), packed.exact(a, b).to(S32))
-    a, b = packed.int4(65, 514).cuda(), packed.int4(4, 33, 514).cuda().mT
-    assert torch.equal(tcgemm.matmul(a, b).cpu(), packed.exact(a, b).to(S32))
+    a, b = subbyte.int4(4, 65, 514).cuda(), subbyte.int4(33, 514).cuda().t()
+    assert torch.equal(tcgemm.matmul(a, b).cpu(), subbyte.exact(a, b).to(S32))
+    a, b = subbyte.int4(65, 514).cuda(), subbyte.int4(4, 33, 514).cuda().mT
+    assert torch.equal(tcgemm.matmul(a, b).cpu(), subbyte.exact(a, b).to(S32))
 
 
 @pytest.mark.gpu
 def test_a_graph_repeats_the_products():
-    a, b = packed.int4(64, 512).cuda(), packed.int4(96, 512).cuda().t()
-    x, y = packed.bits(64, 2048).cuda(), packed.bits(96, 2048).cuda().t()
+    a, b = subbyte.int4(64, 512).cuda(), subbyte.int4(96, 512).cuda().t()
+    x, y = subbyte.bits(64, 2048).cuda(), subbyte.bits(96, 2048).cuda().t()
 
     def run():
         return tcgemm.mm(a, b), tcgemm.binary_mm(x, y, "pm1")
@@ -192,5 +190,5 @@ def test_a_graph_repeats_the_products():
     for result in results:
         result.zero_()
     graph.replay()
-    assert torch.equal(results[0].cpu(), packed.exact(a, b).to(S32))
-    assert torch.equal(results[1].cpu(), packed.counted(x, y, "pm1").to(S32))
+    assert torch.equal(results[0].cpu(), subbyte.exact(a, b).to(S32))
+    assert torch.equal(results[1].cpu(), subbyte.counted(x, y, "pm1").to(S32))

@@ -1,12 +1,12 @@
-"""PackedTensor: what the tensors of packed elements share, the views and copies of torch.
+"""SubbyteTensor: what the tensors of sub-byte elements share, the views and copies of torch.
 
-    shape (.., K)              the shape in elements
-    packed (.., K / per_byte)  uint8; elements that follow each other along K share a byte, the
-                               first one in its lowest bits
+    shape (.., K)             the shape in elements
+    bytes (.., K / per_byte)  uint8; elements that follow each other along K share a byte, the
+                              first one in its lowest bits
 
 It is a wrapper subclass: torch sees the shape, and __torch_dispatch__ looks each operator up in a
-table of functions of the bytes. A view is a view of the bytes, and knows which of its dimensions is
-packed. What would divide a byte is refused.
+table of functions of the bytes. A view is a view of the bytes, and knows along which of its
+dimensions elements share bytes. What would divide a byte is refused.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _aten = torch.ops.aten
 
 
-class PackedTensor(torch.Tensor):
-    """The base of the tensors of packed elements. A subclass has `name`, `per_byte` and a table."""
+class SubbyteTensor(torch.Tensor):
+    """The base of Int4Tensor and BinaryTensor. A subclass has `name`, `per_byte` and a table."""
 
     name: ClassVar[str]
     per_byte: ClassVar[int]
     TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}  # of the views and copies
-    packed: Tensor
-    packed_dim: int  # the dimension whose elements share bytes, counted from the last one: -1, ..
+    bytes: Tensor
+    byte_dim: int  # the dimension whose elements share bytes, counted from the last one: -1, ..
     extent: int  # elements along it
 
     if TYPE_CHECKING:  # torch annotates these with Tensor, but they keep the class
@@ -47,26 +47,22 @@ class PackedTensor(torch.Tensor):
         mT: Self  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
-    def wrapped(cls, packed: Tensor, packed_dim: int, extent: int, dtype: torch.dtype) -> Self:
+    def wrapped(cls, bytes: Tensor, byte_dim: int, extent: int, dtype: torch.dtype) -> Self:
         """The tensor around these bytes; a subclass sets what it has besides."""
-        shape, strides = list(packed.shape), [cls.per_byte * each for each in packed.stride()]
-        shape[packed_dim], strides[packed_dim] = extent, 1
-        tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=packed.device)
-        vars(tensor).update(packed=packed, packed_dim=packed_dim, extent=extent)
+        shape, strides = list(bytes.shape), [cls.per_byte * each for each in bytes.stride()]
+        shape[byte_dim], strides[byte_dim] = extent, 1
+        tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=bytes.device)
+        vars(tensor).update(bytes=bytes, byte_dim=byte_dim, extent=extent)
         return tensor
 
-    def like(self, packed: Tensor, packed_dim: int | None = None, extent: int | None = None) -> Any:
+    def like(self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None) -> Any:
         """A tensor of the same elements with other bytes."""
-        raise NotImplementedError
-
-    def unpacked(self, function: str) -> str:
-        """The call that gives the elements one by one, for advice."""
         raise NotImplementedError
 
     @property
     def along(self) -> int:
-        """The packed dimension, counted from the first one."""
-        return self.packed.dim() + self.packed_dim
+        """The dimension whose elements share bytes, counted from the first one."""
+        return self.bytes.dim() + self.byte_dim
 
     @classmethod
     def __torch_function__(
@@ -83,23 +79,23 @@ class PackedTensor(torch.Tensor):
     def __torch_dispatch__(
         cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        function = cls.TABLE.get(func) or PackedTensor.TABLE.get(func)
+        function = cls.TABLE.get(func) or SubbyteTensor.TABLE.get(func)
         if function is not None:
             return function(*args, **(kwargs or {}))
         result = func.decompose(*args, **(kwargs or {}))
         if result is NotImplemented:
             raise NotImplementedError(
-                f"tcgemm.{cls.name}: {func} is not supported for packed elements; call it with "
-                f"{cls.unpacked_call} of the tensor."
+                f"tcgemm.{cls.name}: {func} is not supported for sub-byte elements; call it with "
+                f"{cls.conversion} of the tensor."
             )
         return result
 
-    unpacked_call: ClassVar[str]
+    conversion: ClassVar[str]  # the call that gives the elements one by one
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
             f"{self.name}(shape={tuple(self.shape)}, {self.attributes()}device='{self.device}', "
-            f"nbytes={self.packed.nbytes})"
+            f"nbytes={self.bytes.nbytes})"
         )
 
     def attributes(self) -> str:
@@ -112,17 +108,17 @@ class PackedTensor(torch.Tensor):
         return memo[id(self)]
 
 
-implements: Register = registers_in(PackedTensor.TABLE)
+implements: Register = registers_in(SubbyteTensor.TABLE)
 
 
-def _refused(x: PackedTensor, what: str) -> RuntimeError:
+def _refused(x: SubbyteTensor, what: str) -> RuntimeError:
     return RuntimeError(
         f"tcgemm.{x.name}: {what} would divide a byte, because the elements along dimension "
-        f"{x.along} are packed; call it with {x.unpacked_call} of the tensor."
+        f"{x.along} share bytes; call it with {x.conversion} of the tensor."
     )
 
 
-def _from_first(x: PackedTensor, dim: int, dims: int | None = None) -> int:
+def _from_first(x: SubbyteTensor, dim: int, dims: int | None = None) -> int:
     """A dimension counted from the first one."""
     dims = x.dim() if dims is None else dims
     if not -dims <= dim < dims:
@@ -135,44 +131,44 @@ def _from_first(x: PackedTensor, dim: int, dims: int | None = None) -> int:
 
 @implements(_aten.detach.default, _aten.alias.default)
 def _alias(x):
-    return x.like(x.packed.detach())
+    return x.like(x.bytes.detach())
 
 
 @implements(_aten.clone.default)
 def _clone(x, *, memory_format=None):
-    # The bytes along the packed dimension stay adjacent.
-    moved = x.packed.movedim(x.packed_dim, -1)
-    return x.like(moved.contiguous().clone().movedim(-1, x.packed_dim))
+    # The bytes along byte_dim stay adjacent.
+    moved = x.bytes.movedim(x.byte_dim, -1)
+    return x.like(moved.contiguous().clone().movedim(-1, x.byte_dim))
 
 
 @implements(_aten._to_copy.default)
 def _to_copy(x, *, dtype=None, device=None, non_blocking=False, **options):
     if dtype not in (None, x.dtype):
         raise RuntimeError(
-            f"tcgemm.{x.name}: to({dtype}) would change the packed elements; convert "
-            f"{x.unpacked_call} of the tensor."
+            f"tcgemm.{x.name}: to({dtype}) would change the sub-byte elements; convert "
+            f"{x.conversion} of the tensor."
         )
     if device is None or torch.device(device) == x.device:
         return _clone(x)
-    return x.like(x.packed.to(device=device, non_blocking=non_blocking))
+    return x.like(x.bytes.to(device=device, non_blocking=non_blocking))
 
 
 @implements(_aten.t.default)
 def _t(x):
-    return _transpose(x, 0, x.dim() - 1) if x.dim() < 3 else x.packed.t()
+    return _transpose(x, 0, x.dim() - 1) if x.dim() < 3 else x.bytes.t()
 
 
 @implements(_aten.transpose.int)
 def _transpose(x, first, second):
     first, second = _from_first(x, first), _from_first(x, second)
     along = {first: second, second: first}.get(x.along, x.along)
-    return x.like(x.packed.transpose(first, second), along - x.dim())
+    return x.like(x.bytes.transpose(first, second), along - x.dim())
 
 
 @implements(_aten.unsqueeze.default)
 def _unsqueeze(x, dim):
     dim = _from_first(x, dim, x.dim() + 1)
-    return x.like(x.packed.unsqueeze(dim), x.packed_dim - (dim > x.along))
+    return x.like(x.bytes.unsqueeze(dim), x.byte_dim - (dim > x.along))
 
 
 @implements(_aten.select.int)
@@ -180,14 +176,14 @@ def _select(x, dim, index):
     dim = _from_first(x, dim)
     if dim == x.along:
         raise _refused(x, f"select({dim}, {index})")
-    return x.like(x.packed.select(dim, index), x.packed_dim + (dim > x.along))
+    return x.like(x.bytes.select(dim, index), x.byte_dim + (dim > x.along))
 
 
 @implements(_aten.slice.Tensor)
 def _slice(x, dim=0, start=None, end=None, step=1):
     dim = _from_first(x, dim)
     if dim != x.along:
-        return x.like(_aten.slice.Tensor(x.packed, dim, start, end, step))
+        return x.like(_aten.slice.Tensor(x.bytes, dim, start, end, step))
     start, end, step = slice(start, end, step).indices(x.extent)
     end = max(start, end)
     whole = start % x.per_byte == 0 and (end % x.per_byte == 0 or end == x.extent)
@@ -195,47 +191,47 @@ def _slice(x, dim=0, start=None, end=None, step=1):
         raise _refused(x, f"the slice {start}:{end}:{step}")
     last = -(-end // x.per_byte)
     return x.like(
-        x.packed.narrow(dim, start // x.per_byte, last - start // x.per_byte), extent=end - start
+        x.bytes.narrow(dim, start // x.per_byte, last - start // x.per_byte), extent=end - start
     )
 
 
 @implements(_aten.expand.default)
 def _expand(x, size, *, implicit=False):
     size = list(size)
-    if size[x.packed_dim] not in (-1, x.extent):
+    if size[x.byte_dim] not in (-1, x.extent):
         raise RuntimeError(
             f"tcgemm.{x.name}: a tensor of shape {tuple(x.shape)} does not expand to "
-            f"{tuple(size)}: its packed dimension keeps its size."
+            f"{tuple(size)}: the dimension whose elements share bytes keeps its size."
         )
-    size[x.packed_dim] = -1
-    return x.like(x.packed.expand(size))
+    size[x.byte_dim] = -1
+    return x.like(x.bytes.expand(size))
 
 
 @implements(_aten.view.default, _aten._unsafe_view.default)
 def _view(x, size):
     size = list(size)
-    if x.packed_dim != -1 or not size or size[-1] not in (-1, x.extent):
+    if x.byte_dim != -1 or not size or size[-1] not in (-1, x.extent):
         raise RuntimeError(
             f"tcgemm.{x.name}: a tensor of shape {tuple(x.shape)} has no view of shape "
-            f"{tuple(size)}: its packed dimension must be the last one and keep its size; call it "
-            f"with {x.unpacked_call} of the tensor."
+            f"{tuple(size)}: the dimension whose elements share bytes must be the last one and "
+            f"keep its size; call it with {x.conversion} of the tensor."
         )
-    return x.like(x.packed.view(*size[:-1], x.packed.shape[-1]))
+    return x.like(x.bytes.view(*size[:-1], x.bytes.shape[-1]))
 
 
 def to_bytes(values: Tensor, per_byte: int) -> Tensor:
-    """uint8 values, each below 2 ** (8 / per_byte), packed along the last dimension, whose size is
-    a multiple of per_byte."""
+    """Packs uint8 values, each below 2 ** (8 / per_byte), along the last dimension, whose size is a
+    multiple of per_byte."""
     width = 8 // per_byte
     groups = values.unflatten(-1, (-1, per_byte))
-    packed = groups[..., 0].clone()
+    result = groups[..., 0].clone()
     for i in range(1, per_byte):
-        packed |= groups[..., i] << (width * i)
-    return packed
+        result |= groups[..., i] << (width * i)
+    return result
 
 
-def from_bytes(packed: Tensor, per_byte: int) -> Tensor:
+def from_bytes(bytes: Tensor, per_byte: int) -> Tensor:
     """The inverse of to_bytes."""
     width = 8 // per_byte
-    parts = [(packed >> (width * i)) & (2**width - 1) for i in range(per_byte)]
+    parts = [(bytes >> (width * i)) & (2**width - 1) for i in range(per_byte)]
     return torch.stack(parts, dim=-1).flatten(-2)

@@ -6,8 +6,8 @@ import torch
 import tcgemm
 
 from support.cases import DEVICES
-from support.packed_cases import TABLE, bits
-from support.packing_rules import E4M3, E8M0, Rules, unpacked
+from support.packed_weight_cases import TABLE, bits
+from support.packed_weight_rounding import E4M3, E8M0, Rules, unpacked
 
 OPS = torch.ops.tcgemm
 FLOATS = (torch.float16, torch.bfloat16, torch.float32)

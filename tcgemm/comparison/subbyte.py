@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from tcgemm.bench.case import Case
 
-NAMES = tuple(row.name for row in dtypes.PACKED)
+NAMES = tuple(row.name for row in dtypes.SUBBYTE)
 
 
 @dataclass
-class PackedOperands:
-    """The operand sets: packed tensors, the same integers in int8, and the results."""
+class SubbyteOperands:
+    """The operand sets: sub-byte tensors, the same integers in int8, and the results."""
 
     a: list[Any]
     b: list[Any]
@@ -37,21 +37,21 @@ class PackedOperands:
     out: Pool
 
 
-def _elements(packed: Any) -> Tensor:
+def _elements(tensor: Any) -> Tensor:
     """The integers one by one, in int8."""
-    if isinstance(packed, tcgemm.BinaryTensor):
-        return packed.to_bool().to(torch.int8)
-    return packed.to_int8().to(torch.int8)
+    if isinstance(tensor, tcgemm.BinaryTensor):
+        return tensor.to_bool().to(torch.int8)
+    return tensor.to_int8().to(torch.int8)
 
 
-class PackedWork:
-    """A product of two packed tensors, with the methods of bench.Workload that measure.py calls."""
+class SubbyteWork:
+    """A product of two sub-byte tensors, with the methods of bench.Workload."""
 
     case: Case
     device: torch.device
     sets: int
     bytes: int  # read and written by one call
-    operands: PackedOperands
+    operands: SubbyteOperands
     # A product here has no terms.
     bias: None = None
     residual: None = None
@@ -73,15 +73,15 @@ class PackedWork:
         self.bytes = read + 4 * case.batch * case.m * case.n
         self.sets = sets_past_cache(self.bytes, self.device)
         generator = torch.Generator(self.device).manual_seed(0)
-        packed = []
+        tensors = []
         for rows in (case.m, case.n):
             pool = Pool(self.sets, (*lead, rows, bytes_of_row), torch.uint8, self.device)
             pool.memory.random_(0, 256, generator=generator)
-            packed.append([self._tensor(view) for view in pool.views])
-        elements = [[_elements(each) for each in tensors] for tensors in packed]
-        self.operands = PackedOperands(
-            packed[0],
-            [each.mT for each in packed[1]],
+            tensors.append([self._tensor(view) for view in pool.views])
+        elements = [[_elements(each) for each in operand] for operand in tensors]
+        self.operands = SubbyteOperands(
+            tensors[0],
+            [each.mT for each in tensors[1]],
             elements[0],
             [each.mT for each in elements[1]],
             Pool(self.sets, (*lead, case.m, case.n), torch.int32, self.device),

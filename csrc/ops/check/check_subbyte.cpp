@@ -1,4 +1,4 @@
-// The checks of packed operands: uint8 tensors whose bytes hold several elements along K.
+// The checks of sub-byte operands: uint8 tensors whose bytes hold several elements along K.
 #include <string_view>
 
 #include "ops/check/check.h"
@@ -30,13 +30,13 @@ void read_operation(Op op, const Arguments& arguments, CheckedGemm& checked) {
 
 // `from_last`: the dimension of K, counted from the last one. `k`: its extent; -1: all of the
 // bytes.
-void bind(Op op, View& view, DType type, int from_last, std::int64_t k, PackedDims& dims) {
+void bind(Op op, View& view, DType type, int from_last, std::int64_t k, SubbyteDims& dims) {
   const char* const elements = type_name(type);
   const std::int64_t per_byte = 8 / bits(type);
   if (!view.known || view.dtype != DType::u8)
     fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", elements,
          " operands are torch.uint8 tensors that hold ", per_byte,
-         " elements in each byte; pass the attribute `packed` of a ",
+         " elements in each byte; pass the attribute `bytes` of a ",
          type == DType::b1 ? "tcgemm.BinaryTensor." : "tcgemm.Int4Tensor.");
   if (view.dims < 2)
     fail(name(op), ": ", view.name, " of ", elements, " has shape ", view.shape(),
@@ -81,20 +81,20 @@ void check_no_epilogue(Op op, const Arguments& arguments, const CheckedGemm& che
 //
 //   a (.., M, K): bytes (.., M, bytes_of(K)), contiguous along the last dimension
 //   b (.., K, N): bytes (.., bytes_of(K), N), contiguous along the dimension before the last
-void bind_packed(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void bind_subbyte(Op op, const Arguments& arguments, CheckedGemm& checked) {
   const std::string_view text = arguments.types ? std::string_view(*arguments.types) : "b1,b1";
   DType a = DType::s4, b = DType::s4;
   if (!read_types(text, a, b))
     fail(name(op), ": types is \"", text,
-         "\", but packed operands are of s4 and u4 in any mix, or ",
+         "\", but sub-byte operands are of s4 and u4 in any mix, or ",
          "both of b1; pass two of these, as \"s4,u4\".");
   if (a == DType::b1) {
     read_operation(op, arguments, checked);
     check_no_epilogue(op, arguments, checked);
   }
   const std::int64_t k = a == DType::b1 ? arguments.k : -1;
-  bind(op, checked[Slot::a].view, a, 1, k, checked.packed_a);
-  bind(op, checked[Slot::b].view, b, 2, k, checked.packed_b);
+  bind(op, checked[Slot::a].view, a, 1, k, checked.subbyte_a);
+  bind(op, checked[Slot::b].view, b, 2, k, checked.subbyte_b);
 }
 
 }  // namespace tcgemm::ops

@@ -11,7 +11,7 @@ from tcgemm import emulate, info
 from tcgemm.emulate import packed as emulated
 
 from support import cases
-from support.packed_cases import CASES, IDS, Case, bits, with_exact_elements
+from support.packed_weight_cases import CASES, IDS, Case, bits, with_exact_elements
 from support.reference import same_bits
 
 ROWS = [row for row in info.catalog() if row["weight_bits"]]

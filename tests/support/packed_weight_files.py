@@ -1,9 +1,10 @@
 """Packed weights as tcgemm saves them.
 
-    python tests/support/saved_packed.py write     writes tests/data/saved/packed
+    python tests/support/packed_weight_files.py write     writes tests/data/saved/packed
 
 As with the files beside them, the tag 0.1.0 freezes them: every later tcgemm has to load them with
-the same values. The expected ones come from packed_order.dense, which reads the bits one by one.
+the same values. The expected ones come from packed_weight_order.dense, which reads the bits one by
+one.
 """
 
 import pickle
@@ -16,8 +17,8 @@ import torch
 
 import tcgemm
 
-from support import packed_order
-from support.packed_cases import CASES, IDS
+from support import packed_weight_order
+from support.packed_weight_cases import CASES, IDS
 
 FOLDER = Path(__file__).resolve().parent.parent / "data" / "saved" / "packed"
 ROWS, COLUMNS = 4, 128
@@ -31,7 +32,9 @@ def write():
         name: case.pack(torch.randn(ROWS, COLUMNS).half())
         for name, case in zip(IDS, CASES, strict=True)
     }
-    expected = {name: packed_order.dense(each).float().numpy() for name, each in weights.items()}
+    expected = {
+        name: packed_weight_order.dense(each).float().numpy() for name, each in weights.items()
+    }
     numpy.savez_compressed(FOLDER / "expected.npz", **expected)
     torch.save(weights, FOLDER / "weights.pt")
     (FOLDER / "weights.pickle").write_bytes(pickle.dumps(weights))

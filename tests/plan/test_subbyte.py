@@ -80,7 +80,7 @@ def test_zero_points_of_int4_need_sums():
         assert (made["sums_b"]["rows"], made["sums_b"]["k"]) == (256, 1024)
 
 
-def test_every_packed_kernel_can_be_asked_for():
+def test_every_subbyte_kernel_can_be_asked_for():
     for name, row in rows_by_name().items():
         if row["input"] not in SUBBYTE:
             continue

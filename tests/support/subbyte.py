@@ -23,12 +23,12 @@ def bits(*shape, device="cpu", ones=0.5):
 def padded(x, more, offset=0):
     """The same tensor in wider storage: its rows have `more` bytes behind them, and the first one
     begins at byte `offset`. What lies between is not zero."""
-    packed = x.packed.cpu()
-    *batch, rows, length = packed.shape
-    flat = torch.full((packed[..., 0].numel() * (length + more) + offset,), 255, dtype=torch.uint8)
+    stored = x.bytes.cpu()
+    *batch, rows, length = stored.shape
+    flat = torch.full((stored[..., 0].numel() * (length + more) + offset,), 255, dtype=torch.uint8)
     flat = flat.to(x.device)
     view = flat[offset:].view(*batch, rows, length + more)[..., :length]
-    view.copy_(packed)
+    view.copy_(stored)
     return x.like(view)
 
 
