@@ -93,7 +93,7 @@ def test_older_pickles_have_the_default():
     layer = tcgemm.nn.Linear(4, 4)
     del vars(layer)["batch_invariant"]
     assert layer.batch_invariant is False and all(
-        not each for each in recorded(lambda: layer(torch.randn(2, 4)))
+        not flag for flag in recorded(lambda: layer(torch.randn(2, 4)))
     )
 
 
@@ -107,10 +107,10 @@ def test_older_pickles_have_the_default():
     ids=str,
 )
 def test_from_and_to_linear(to, options):
-    plain, ours = nn.Linear(SIZE, 32), tcgemm.nn.Linear(SIZE, 32, batch_invariant=True)
+    plain, invariant = nn.Linear(SIZE, 32), tcgemm.nn.Linear(SIZE, 32, batch_invariant=True)
     assert to.from_linear(plain, **options).batch_invariant is False
     assert to.from_linear(plain, **options, batch_invariant=True).batch_invariant is True
-    layer = to.from_linear(ours, **options)
+    layer = to.from_linear(invariant, **options)
     assert layer.batch_invariant is True
     assert layer.to_linear().batch_invariant is True
     assert to.from_linear(plain, **options).to_linear().batch_invariant is False
@@ -150,8 +150,8 @@ def test_swap_linear_keeps_that_of_our_layers():
 def test_attention(inputs):
     layer = tcgemm.nn.MultiheadAttention(SIZE, 4, batch_first=True, batch_invariant=True)
     q, k, v = (torch.randn(2, 3, SIZE) for _ in range(3))
-    given = {"one": (q, q, q), "two": (q, k, k), "three": (q, k, v)}[inputs]
-    products = recorded(lambda: layer(*given)[0].sum().backward())
+    operands = {"one": (q, q, q), "two": (q, k, k), "three": (q, k, v)}[inputs]
+    products = recorded(lambda: layer(*operands)[0].sum().backward())
     assert len(products) >= 5 and all(products)
     model = nn.Sequential(nn.MultiheadAttention(SIZE, 4))
     report = tcgemm.swap_linear(model, batch_invariant=True)

@@ -15,46 +15,46 @@ Theirs = pytest.importorskip("transformers.pytorch_utils").Conv1D
 
 def pair():
     torch.manual_seed(1)
-    theirs = Theirs(12, 8)
+    plain = Theirs(12, 8)
     torch.manual_seed(1)
-    return theirs, tcgemm.nn.Conv1D(12, 8)
+    return plain, tcgemm.nn.Conv1D(12, 8)
 
 
 def test_is_a_drop_in():
-    theirs, ours = pair()
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    torch.testing.assert_close(dict(ours.state_dict()), dict(theirs.state_dict()))
-    assert repr(ours) == repr(theirs) and (ours.nf, ours.nx) == (12, 8)
+    plain, layer = pair()
+    assert list(layer.state_dict()) == list(plain.state_dict())
+    torch.testing.assert_close(dict(layer.state_dict()), dict(plain.state_dict()))
+    assert repr(layer) == repr(plain) and (layer.nf, layer.nx) == (12, 8)
     with torch.no_grad():
-        ours.bias.normal_()
-        theirs.bias.copy_(ours.bias)
+        layer.bias.normal_()
+        plain.bias.copy_(layer.bias)
     for shape in ((8,), (3, 8), (2, 3, 8), (0, 8)):
         x = torch.randn(shape)
         if shape != (8,):
-            torch.testing.assert_close(ours(x), theirs(x))
-        assert ours(x).shape == (*shape[:-1], 12)
+            torch.testing.assert_close(layer(x), plain(x))
+        assert layer(x).shape == (*shape[:-1], 12)
 
 
 def test_gradients():
-    theirs, ours = pair()
+    plain, layer = pair()
     x = torch.randn(5, 8, requires_grad=True)
-    found = []
-    for layer in (ours, theirs):
+    results = []
+    for module in (layer, plain):
         x.grad = None
-        layer(x).square().sum().backward()
-        found.append((x.grad, layer.weight.grad, layer.bias.grad))
-    torch.testing.assert_close(*found)
+        module(x).square().sum().backward()
+        results.append((x.grad, module.weight.grad, module.bias.grad))
+    torch.testing.assert_close(*results)
 
 
 def test_swap_there_and_back():
-    theirs, _ = pair()
-    model = nn.Sequential(theirs, nn.Linear(12, 4))
+    layer, _ = pair()
+    model = nn.Sequential(layer, nn.Linear(12, 4))
     x = torch.randn(5, 8)
-    expected, before = model(x), vars(theirs).copy()
+    expected, before = model(x), vars(layer).copy()
     parameters = list(model.parameters())
     report = tcgemm.swap_linear(model)
     assert report.swapped == ["0", "1"] and report.reached == report.weights == 8 * 12 + 12 * 4
-    assert type(theirs) is tcgemm.nn.Conv1D
+    assert type(layer) is tcgemm.nn.Conv1D
     assert all(one is other for one, other in zip(model.parameters(), parameters, strict=True))
     torch.testing.assert_close(model(x), expected)
     assert tcgemm.swap_linear(model).skipped["0"] == "is a tcgemm.nn.Conv1D already"
@@ -63,7 +63,7 @@ def test_swap_there_and_back():
         tcgemm.swap_linear(other, to=nn.Linear)
         assert type(other[0]) is Theirs and torch.equal(other(x), expected)
     report.undo()
-    assert vars(theirs) == before and type(theirs) is Theirs
+    assert vars(layer) == before and type(layer) is Theirs
     assert torch.equal(model(x), expected)
 
 
@@ -77,8 +77,8 @@ def test_what_is_not_swapped():
         "1": "has weights of torch.complex64; layers of tcgemm have torch.float16, torch.bfloat16, "
         "torch.float32, torch.float64",
     }
-    ours = nn.Sequential(tcgemm.nn.Conv1D(4, 4))
-    report = tcgemm.swap_linear(ours, to=nn.Linear)
+    conv = nn.Sequential(tcgemm.nn.Conv1D(4, 4))
+    report = tcgemm.swap_linear(conv, to=nn.Linear)
     assert "no class of transformers to go back to" in report.skipped["0"]
     report = tcgemm.swap_linear(nn.Sequential(Theirs(4, 4)), to=tcgemm.nn.SparseLinear24)
     assert str(report).endswith("not reached: 1 Conv1D (weight)")
@@ -86,49 +86,49 @@ def test_what_is_not_swapped():
 
 @pytest.mark.parametrize("first", [None, tcgemm.nn.Linear], ids=["transformers", "tcgemm"])
 def test_quantised(first):
-    theirs = Theirs(8, 8)  # of a square weight the transpose would load unnoticed
+    layer = Theirs(8, 8)  # of a square weight the transpose would load unnoticed
     with torch.no_grad():
-        theirs.weight.normal_()
-        theirs.bias.normal_()
-    x, state = torch.randn(5, 8), theirs.state_dict()
-    expected, model = theirs(x), nn.Sequential(theirs)
+        layer.weight.normal_()
+        layer.bias.normal_()
+    x, state = torch.randn(5, 8), layer.state_dict()
+    expected, model = layer(x), nn.Sequential(layer)
     if first:
         tcgemm.swap_linear(model, to=first)
-    before = vars(theirs).copy()
+    before = vars(layer).copy()
     report = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype=torch.int8)
     assert report.swapped == ["0"] and (report.reached, report.weights) == (64, 64)
-    got = model(x)
-    torch.testing.assert_close(got, expected, rtol=0.05, atol=0.1)
-    for saved in (state, theirs.state_dict()):
-        other = copy.deepcopy(theirs)
+    result = model(x)
+    torch.testing.assert_close(result, expected, rtol=0.05, atol=0.1)
+    for saved in (state, layer.state_dict()):
+        other = copy.deepcopy(layer)
         other.weight.values.zero_()
         other.load_state_dict(saved)
-        assert torch.equal(other(x), got)
+        assert torch.equal(other(x), result)
     for other in cases.copies(model):
-        assert type(other[0]) is tcgemm.nn.QuantConv1D and torch.equal(other(x), got)
+        assert type(other[0]) is tcgemm.nn.QuantConv1D and torch.equal(other(x), result)
         tcgemm.swap_linear(other, to=nn.Linear)
         assert type(other[0]) is Theirs and other[0].state_dict().keys() == state.keys()
         assert vars(other[0]).keys() == vars(Theirs(8, 8)).keys()
         torch.testing.assert_close(other(x), expected, rtol=0.05, atol=0.1)
-    again = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear)
-    assert again.skipped == {"0": "is a tcgemm.nn.QuantConv1D already"}
+    second = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear)
+    assert second.skipped == {"0": "is a tcgemm.nn.QuantConv1D already"}
     report.undo()
-    assert vars(theirs) == before
+    assert vars(layer) == before
     torch.testing.assert_close(model(x), expected)
 
 
 def test_compiles_in_one_graph():
-    _, ours = pair()
+    _, layer = pair()
     x = torch.randn(5, 8)
-    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
-    assert torch.equal(compiled(x), ours(x))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), layer(x))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_on_cuda(dtype):
-    theirs = Theirs(48, 64).to("cuda", dtype)
+    layer = Theirs(48, 64).to("cuda", dtype)
     x = torch.randn(10, 64, dtype=dtype, device="cuda")
-    expected = theirs(x)
-    tcgemm.swap_linear(theirs)
-    torch.testing.assert_close(theirs(x), expected, rtol=0.02, atol=0.02)
+    expected = layer(x)
+    tcgemm.swap_linear(layer)
+    torch.testing.assert_close(layer(x), expected, rtol=0.02, atol=0.02)

@@ -8,8 +8,8 @@ from support.source_tree import ROOT
 
 def test_examples_run(capsys):
     pages.run("docs/guides/layers.md")
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     text = (ROOT / "docs/guides/layers.md").read_text()
     head = re.search(r"^    (\d+ swapped, .*)$", text, flags=re.M).group(1)
-    assert head in said and "  swapped  layers.0.self_attn\n" in said
-    assert "shares its weight with embedding;" in said
+    assert head in output and "  swapped  layers.0.self_attn\n" in output
+    assert "shares its weight with embedding;" in output

@@ -43,12 +43,12 @@ def test_swapped_layers_run_and_undo_takes_the_fast_path_again(options, padding)
         expected = model(X, src_key_padding_mask=padding)
         report = tcgemm.swap_linear(model, **options)
         with Counter() as counter:
-            got = model(X, src_key_padding_mask=padding)
+            result = model(X, src_key_padding_mask=padding)
         assert counter.count >= 4  # two linear layers in each of two encoder layers
         if options["to"] is tcgemm.nn.Linear:
             assert counter.count == 8
-            kept = slice(None) if padding is None else ~padding  # the fast path writes zeros
-            torch.testing.assert_close(got[kept], expected[kept])
+            rows = slice(None) if padding is None else ~padding  # the fast path writes zeros
+            torch.testing.assert_close(result[rows], expected[rows])
         report.undo()
         assert switches(model) == before
         assert torch.equal(model(X, src_key_padding_mask=padding), expected)

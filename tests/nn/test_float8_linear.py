@@ -55,20 +55,23 @@ def test_the_result_and_the_gradients(dtype, activation, device):
         g = torch.randn(*shape[:-1], 48, dtype=dtype, device=device)
         out = layer(x)
         leaves = [x, layer.weight, *([layer.bias] if bias else [])]
-        found = (out, *torch.autograd.grad(out, leaves, g))
-        plain = [each if each is None else each.detach() for each in (x, layer.weight, layer.bias)]
+        results = (out, *torch.autograd.grad(out, leaves, g))
+        plain = [
+            tensor if tensor is None else tensor.detach()
+            for tensor in (x, layer.weight, layer.bias)
+        ]
         expected = definition(*plain, g, activation)
         unit = torch.finfo(dtype).eps
         # Tensor cores of Hopper cut each product below 13 bits of the largest one of 32. A model of
         # that finds up to 3.7e-4 of the largest element for these shapes.
         sums = 1e-5 if device == "cpu" else 2.0**-10
-        for ours, right in zip(found, expected, strict=False):
-            assert ours.dtype is dtype
-            difference = (ours - right).abs()
+        for result, value in zip(results, expected, strict=False):
+            assert result.dtype is dtype
+            difference = (result - value).abs()
             if activation in (None, "relu"):
-                assert (difference <= (4 * unit + sums) * right.abs().max()).all()
+                assert (difference <= (4 * unit + sums) * value.abs().max()).all()
             else:  # a gz that lies near the middle of two values of 8 bits may be the other one
-                assert difference.norm() <= (4 * unit + 0.05) * right.norm()
+                assert difference.norm() <= (4 * unit + 0.05) * value.norm()
         assert tcgemm.nn.QuantLinear.from_linear(layer, granularity="tensor")(x).dtype is dtype
 
 
@@ -100,9 +103,9 @@ def test_sizes(shape):
     assert out.shape == (*shape[:-1], 8)
     out.sum().backward()
     assert x.grad.shape == shape and layer.weight.grad.isfinite().all()
-    nothing = Float8Linear(16, 8)
-    nothing.in_features, nothing.weight = 0, nn.Parameter(torch.zeros(8, 0))
-    assert torch.equal(nothing(torch.zeros(3, 0)), nothing.bias.detach().expand(3, 8))
+    empty = Float8Linear(16, 8)
+    empty.in_features, empty.weight = 0, nn.Parameter(torch.zeros(8, 0))
+    assert torch.equal(empty(torch.zeros(3, 0)), empty.bias.detach().expand(3, 8))
 
 
 def model_of(**options):
@@ -120,8 +123,8 @@ def train(model, call=None, steps=6, parts=1):
     target, losses = torch.tanh(x[:, :32]), []
     for _ in range(steps):
         total = 0.0
-        for rows, right in zip(x.chunk(parts), target.chunk(parts), strict=True):
-            loss = ((call or model)(rows) - right).square().mean() / parts
+        for rows, expected in zip(x.chunk(parts), target.chunk(parts), strict=True):
+            loss = ((call or model)(rows) - expected).square().mean() / parts
             loss.backward()
             total += loss.item()
         optimizer.step()
@@ -168,9 +171,9 @@ def test_compiled(scaling, backend, device):
     near = 0 if backend == "aot_eager" else 1e-3
     torch.testing.assert_close(losses, expected, rtol=near, atol=0)
     state = model.state_dict()
-    for name, each in eager.state_dict().items():
-        difference = (state[name] - each).norm()
-        assert difference <= (0.02 if near else 0) * each.norm(), name
+    for name, value in eager.state_dict().items():
+        difference = (state[name] - value).norm()
+        assert difference <= (0.02 if near else 0) * value.norm(), name
 
 
 @BOTH
@@ -182,7 +185,7 @@ def test_autocast(scaling):
     out.float().sum().backward()
     assert model[0].weight.grad.dtype is torch.float32
     same = copy.deepcopy(model).bfloat16()
-    assert all(each.dtype is torch.float32 for each in same.buffers())
+    assert all(buffer.dtype is torch.float32 for buffer in same.buffers())
 
 
 def test_overflow_of_a_float16_gradient_is_seen():
@@ -253,12 +256,12 @@ def test_calls_that_are_refused():
 
 def test_as_an_operator():
     layer = Float8Linear(16, 8)
-    for given in (
+    for state in (
         (None, None, None),
         (None, torch.zeros(2), torch.zeros(1)),
         (torch.full((3,), 0.01), torch.zeros(2), torch.zeros(1)),
     ):
-        arguments = (torch.randn(4, 16), layer.weight.detach(), layer.bias.detach(), *given)
+        arguments = (torch.randn(4, 16), layer.weight.detach(), layer.bias.detach(), *state)
         opcheck(
             torch.ops.tcgemm._float8_linear.default,
             (*arguments, "gelu", None),
@@ -323,7 +326,7 @@ class TestDelayed:
     def test_layers_of_one_optimizer_keep_their_own_state(self):
         torch.manual_seed(4)
         options = [{"scaling": "delayed", "history": steps} for steps in (3, 2, 3)]
-        together = nn.ModuleList([Float8Linear(32, 16, **each) for each in options])
+        together = nn.ModuleList([Float8Linear(32, 16, **keywords) for keywords in options])
         alone = copy.deepcopy(together)
         optimizers = [torch.optim.SGD(layer.parameters(), lr=0.1) for layer in alone]
         optimizer = torch.optim.SGD(together.parameters(), lr=0.1)
@@ -333,12 +336,12 @@ class TestDelayed:
                 for factor, layer in enumerate(layers, 1):
                     layer(x * factor).square().sum().backward()
             optimizer.step()
-            for own in optimizers:
-                own.step()
+            for single in optimizers:
+                single.step()
         for layer, expected in zip(together, alone, strict=True):
-            state, right = layer.state_dict(), expected.state_dict()
-            assert state.keys() == right.keys() >= {"weight", "scales", "amax_history"}
-            assert all(torch.equal(state[name], right[name]) for name in state)
+            state, expected_state = layer.state_dict(), expected.state_dict()
+            assert state.keys() == expected_state.keys() >= {"weight", "scales", "amax_history"}
+            assert all(torch.equal(state[name], expected_state[name]) for name in state)
         assert len({layer.scales[0].item() for layer in together}) == 3
 
     def test_the_layers_have_the_order_of_their_weights(self, monkeypatch):
@@ -346,10 +349,10 @@ class TestDelayed:
         layers = [Float8Linear(16, 16, scaling="delayed") for _ in range(20)]
         weights = [layer.weight for layer in layers]
         groups = [{"params": weights[10:]}, {"params": weights[9::-1]}]
-        found = []
-        monkeypatch.setattr(Float8Linear, "_after_step", staticmethod(found.extend))
+        order = []
+        monkeypatch.setattr(Float8Linear, "_after_step", staticmethod(order.extend))
         torch.optim.SGD(groups, lr=0.1).step()
-        assert [id(each) for each in found] == [id(each) for each in layers[10:] + layers[9::-1]]
+        assert [id(item) for item in order] == [id(item) for item in layers[10:] + layers[9::-1]]
 
     @pytest.mark.gpu
     def test_a_step_does_not_wait_for_the_gpu(self):
@@ -389,9 +392,9 @@ class TestDelayed:
         other, _ = self.layer()
         other.load_state_dict(layer.state_dict())
         x = torch.randn(8, 32) * 3
-        for each in (other, copy.deepcopy(layer)):
-            assert torch.equal(each(x), layer(x))
-            assert torch.equal(each.amax, layer.amax)
+        for module in (other, copy.deepcopy(layer)):
+            assert torch.equal(module(x), layer(x))
+            assert torch.equal(module.amax, layer.amax)
         dense = nn.Linear(32, 16).state_dict()
         assert other.load_state_dict(dense).missing_keys == []
         with pytest.raises(RuntimeError, match=r"Missing key.*scales"):
@@ -411,5 +414,5 @@ class TestDelayed:
         for dtype in (E4M3, E5M2):
             for x in (*torch.randn(100, 100), torch.zeros(4), torch.full((3,), 1e-40)):
                 x = x.to(device)
-                found = scale_of(x.abs().max(), dtype)
-                assert torch.equal(found, tcgemm.quantize(x, dtype)[1])
+                scale = scale_of(x.abs().max(), dtype)
+                assert torch.equal(scale, tcgemm.quantize(x, dtype)[1])

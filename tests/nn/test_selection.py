@@ -26,7 +26,7 @@ MLP = [name for name in ALL if ".mlp." in name]
     [
         ({}, ALL),
         ({"filter_fn": lambda module, name: module.out_features == 16}, ["lm_head"]),
-        ({"filter_fn": lambda module, name, more=1: True}, ALL),
+        ({"filter_fn": lambda module, name, extra=1: True}, ALL),
         ({"filter_fn": functools.partial(lambda size, module, name: True, 1)}, ALL),
         ({"filter_fn": "lm_head"}, ["lm_head"]),
         ({"filter_fn": ["lm_head"]}, ["lm_head"]),
@@ -46,14 +46,14 @@ def test_names_patterns_and_functions(arguments, swapped):
 
 
 def test_reasons():
-    yes, no = (lambda module, name: True), (lambda module, name: False)
-    for arguments, why in (
-        ({"filter_fn": no}, "filter_fn is false for it"),
+    always, never = (lambda module, name: True), (lambda module, name: False)
+    for arguments, reason in (
+        ({"filter_fn": never}, "filter_fn is false for it"),
         ({"filter_fn": "layers.1"}, "filter_fn does not name it"),
-        ({"skip": yes}, "skip is true for it"),
+        ({"skip": always}, "skip is true for it"),
         ({"skip": "layers.0"}, "skip names it"),
     ):
-        assert tcgemm.swap_linear(model(), **arguments).skipped["layers.0.attn"] == why
+        assert tcgemm.swap_linear(model(), **arguments).skipped["layers.0.attn"] == reason
 
 
 def test_names_hold_for_every_kind_of_layer():
@@ -62,8 +62,8 @@ def test_names_hold_for_every_kind_of_layer():
     tcgemm.swap_linear(net, "*.mlp", to=tcgemm.nn.QuantLinear)
     report = tcgemm.swap_linear(net, skip="*.mlp")
     assert report.swapped == [name for name in ALL if name not in MLP]
-    why = "is a tcgemm.nn.QuantLinear, which tcgemm.nn.Linear does not replace"
-    assert report.skipped == dict.fromkeys(MLP, why)
+    reason = "is a tcgemm.nn.QuantLinear, which tcgemm.nn.Linear does not replace"
+    assert report.skipped == dict.fromkeys(MLP, reason)
     net = nn.Sequential(nn.MultiheadAttention(8, 2), nn.Linear(8, 8))
     assert tcgemm.swap_linear(net, skip="0", to=tcgemm.nn.QuantLinear).swapped == ["1"]
 
@@ -111,9 +111,9 @@ def test_sentences(arguments, sentence):
     assert type(net["lm_head"]) is nn.Linear
 
 
-@pytest.mark.parametrize("thing", [None, torch.zeros(2), [nn.Linear(1, 1)], nn.Linear, "model"])
-def test_what_is_no_model(thing):
+@pytest.mark.parametrize("value", [None, torch.zeros(2), [nn.Linear(1, 1)], nn.Linear, "model"])
+def test_what_is_no_model(value):
     with pytest.raises(
         RuntimeError, match=r"^tcgemm\.swap_linear: model is a \w+, but it must be a torch.nn"
     ):
-        tcgemm.swap_linear(thing)
+        tcgemm.swap_linear(value)

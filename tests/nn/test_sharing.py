@@ -68,8 +68,8 @@ def test_layers_that_keep_the_parameter_keep_the_tie(options):
 
 def test_two_heads_and_a_bias():
     model = nn.ModuleList(nn.Linear(8, 8) for _ in range(6))
-    for each in model[1:5]:
-        each.weight = model[0].weight
+    for layer in model[1:5]:
+        layer.weight = model[0].weight
     model[5].bias = model[0].bias
     report = tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear)
     assert not report.swapped

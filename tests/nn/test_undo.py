@@ -19,7 +19,7 @@ def model():
 
 
 def kinds(module):
-    return [type(each).__name__ for each in module]
+    return [type(child).__name__ for child in module]
 
 
 class Attention(nn.Module):
@@ -145,7 +145,7 @@ def test_way_back_names_its_dtype_and_what_stays():
 
 def test_way_back_of_attention_goes_with_its_projection():
     net = Attention()
-    state = {name: each.clone() for name, each in net.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     x = torch.randn(3, 8)
     expected = net(x)
     before = type(net.attention.out_proj)
@@ -158,8 +158,8 @@ def test_way_back_of_attention_goes_with_its_projection():
     assert type(net.attention) is nn.MultiheadAttention
     assert type(net.attention.out_proj) is before
     assert torch.equal(net(x), expected)
-    for name, each in net.state_dict().items():
-        assert torch.equal(each, state[name])
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(tensor, state[name])
     report.undo()
     assert type(net.attention) is tcgemm.nn.MultiheadAttention
 

@@ -64,7 +64,7 @@ def test_blocks_of_little_depth(k, of_a, of_b):
 
 @pytest.mark.parametrize("shape", [(0, 2, 3), (2, 0, 3), (2, 3, 0)])
 def test_amax_of_little(shape):
-    """An empty result has none; K = 0 has that of what is added."""
+    """An empty result has no maximum; with K = 0 it is the maximum of the addends."""
     m, n, k = shape
     a, b = operands(E4M3, m=m, n=n, k=k)
     out, amax = OPS.scaled_mm_amax(a, b, f32(m, 1), None, bias=torch.full((n,), -2.0))
@@ -95,7 +95,7 @@ WORDS = {
 
 @pytest.mark.parametrize("sentence", WORDS)
 def test_values_of_other_types(sentence):
-    with pytest.raises((RuntimeError, TypeError)) as caught:
+    with pytest.raises((RuntimeError, TypeError)) as excinfo:
         WORDS[sentence]()
-    assert str(caught.value).startswith(f"tcgemm.{sentence}")
-    assert str(caught.value).endswith(".")
+    assert str(excinfo.value).startswith(f"tcgemm.{sentence}")
+    assert str(excinfo.value).endswith(".")

@@ -42,10 +42,10 @@ def check(x, dtype, granularity, scale):
     assert torch.equal(bits(values)[~nan], bits(expected)[~nan])
     assert torch.equal(same.nan_to_num(7), scale.nan_to_num(7))
     # amax is what a call without a scale divides by.
-    found = tcgemm.quantize(x, dtype, granularity)[1].cpu()
-    assert amax.shape == found.shape and amax.dtype is torch.float32
+    expected_scale = tcgemm.quantize(x, dtype, granularity)[1].cpu()
+    assert amax.shape == expected_scale.shape and amax.dtype is torch.float32
     divided = (amax.cpu() / limit).clamp(min=2.0**-126)
-    assert torch.equal(torch.where(amax.cpu() == 0, 1.0, divided), found)
+    assert torch.equal(torch.where(amax.cpu() == 0, 1.0, divided), expected_scale)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -74,8 +74,8 @@ def test_scales_and_numbers_of_every_kind(dtype, device):
         x = torch.tensor(numbers, device=device).repeat(len(kinds), 1)
         scale = torch.tensor(kinds, device=device).unsqueeze(1)
         check(x, dtype, "row", scale)
-        for each in scale:
-            check(x[0], dtype, "tensor", each)
+        for factor in scale:
+            check(x[0], dtype, "tensor", factor)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -118,7 +118,7 @@ class Tagged(torch.Tensor):
 def test_subclasses():
     x = torch.randn(4, 6).as_subclass(Tagged)
     results = tcgemm.quantize(x, S8, scale=torch.ones(()), amax=True)
-    assert [type(each) for each in results] == [Tagged] * 3
+    assert [type(result) for result in results] == [Tagged] * 3
     with pytest.raises(RuntimeError, match=r"amax is asked for without a scale"):
         tcgemm.quantize(x, S8, amax=True)
 
@@ -133,7 +133,7 @@ def test_results_carry_no_derivatives():
 @pytest.mark.parametrize("granularity", GRANULARITIES)
 def test_vmap_is_one_example_after_another(granularity):
     x = torch.randn(3, 130, 140)
-    scale = torch.stack([tcgemm.quantize(each, E4M3, granularity)[1] for each in x]) / 2
+    scale = torch.stack([tcgemm.quantize(row, E4M3, granularity)[1] for row in x]) / 2
 
     def quantized(x, scale):
         return tcgemm.quantize(x, E4M3, granularity, scale=scale, amax=True)
@@ -145,8 +145,8 @@ def test_vmap_is_one_example_after_another(granularity):
     ):
         values, _, amax = vmap(quantized, dims)(*arguments)
         for index in range(3):
-            each = [a[index] if dim == 0 else a for a, dim in zip(arguments, dims, strict=True)]
-            expected = quantized(*each)
+            row = [a[index] if dim == 0 else a for a, dim in zip(arguments, dims, strict=True)]
+            expected = quantized(*row)
             assert torch.equal(bits(values[index]), bits(expected[0]))
             assert torch.equal(amax[index], expected[2])
 

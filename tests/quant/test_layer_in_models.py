@@ -38,8 +38,8 @@ def test_t5_casts_its_activations_to_the_dtype_of_a_weight(dtype):
         expected = model(**call).logits
         tcgemm.swap_linear(model, to=QuantLinear, dtype=dtype)
         assert isinstance(model.encoder.block[0].layer[1].DenseReluDense.wo, QuantLinear)
-        got = model(**call).logits
-        error = (got - expected).norm() / expected.norm()
+        logits = model(**call).logits
+        error = (logits - expected).norm() / expected.norm()
         assert error < (0.15 if dtype is E4M3 else 0.05)
         assert model.to(BF16)(**call).logits.dtype is BF16
 
@@ -96,8 +96,8 @@ def test_offloaded_by_accelerate(dtype):
     layer._buffers["weight"] = layer.weight.to_dense()
     with pytest.raises(RuntimeError, match=r"the buffer of the 8-bit weight was replaced by"):
         layer(x)
-    moved = QuantLinear.from_linear(nn.Linear(64, 32), dtype).weight.to("meta")
-    assert moved.values.is_meta and moved.values.dtype is dtype and moved.dtype is F32
+    weight = QuantLinear.from_linear(nn.Linear(64, 32), dtype).weight.to("meta")
+    assert weight.values.is_meta and weight.values.dtype is dtype and weight.dtype is F32
 
 
 @dtypes
@@ -108,9 +108,9 @@ def test_parameters(bias, dtype):
     assert first.device.type == "cpu" and first.dtype is F32
     assert next(model.half().parameters()).dtype is torch.float16
     model.float()
-    assert sum(each.numel() for each in model.parameters()) == 40 * bias
-    assert not any(each.requires_grad for each in model.parameters())
-    before = {name: each.clone() for name, each in model.state_dict().items()}
+    assert sum(tensor.numel() for tensor in model.parameters()) == 40 * bias
+    assert not any(tensor.requires_grad for tensor in model.parameters())
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     names = ["weight", "weight_scale", *(["bias"] if bias else [])]
     assert list(before) == [f"{layer}.{name}" for layer in (0, 2) for name in names]
     assert before["0.weight"].dtype is dtype
@@ -119,20 +119,20 @@ def test_parameters(bias, dtype):
     model(x).sum().backward()
     optimizer.step()
     after = model.state_dict()
-    copied = mlp(bias, dtype)
-    assert not any(copied.load_state_dict(after))  # neither missing nor unexpected keys
-    assert next(copied.parameters()).device.type == "cpu"
-    assert all(torch.equal(after[name].float(), each.float()) for name, each in before.items())
+    other = mlp(bias, dtype)
+    assert not any(other.load_state_dict(after))  # neither missing nor unexpected keys
+    assert next(other.parameters()).device.type == "cpu"
+    assert all(torch.equal(after[name].float(), tensor.float()) for name, tensor in before.items())
 
 
 @dtypes
 def test_averaged_models(dtype):
     model, x = mlp(dtype=dtype), torch.randn(3, 64)
     for use_buffers in (False, True):
-        averaged = AveragedModel(model, use_buffers=use_buffers)
+        average = AveragedModel(model, use_buffers=use_buffers)
         for _ in range(3):
-            averaged.update_parameters(model)
-        assert torch.equal(averaged(x), model(x))
+            average.update_parameters(model)
+        assert torch.equal(average(x), model(x))
 
 
 def test_float64():
@@ -154,15 +154,15 @@ def test_stacked_layers(dtype):
         return torch.func.functional_call(models[0], (parameters, buffers), (x,))
 
     x = torch.randn(3, 64)
-    got = torch.func.vmap(call, (0, 0, None))(parameters, buffers, x)
-    assert torch.equal(got, torch.stack([model(x) for model in models]))
+    result = torch.func.vmap(call, (0, 0, None))(parameters, buffers, x)
+    assert torch.equal(result, torch.stack([model(x) for model in models]))
 
 
 def test_share_memory():
     model, x = mlp(), torch.randn(3, 64)
     expected = model(x)
     model.share_memory()
-    assert all(each.is_shared() for each in (*model.parameters(), *model.buffers()))
+    assert all(tensor.is_shared() for tensor in (*model.parameters(), *model.buffers()))
     assert torch.equal(model(x), expected)
 
 

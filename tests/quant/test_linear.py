@@ -42,10 +42,10 @@ def layer_of(x, weight, bias=None, residual=None, *, dtype, granularity, activat
     return out if residual is None else out + residual.double()
 
 
-def close(got, expected, eps=None):
-    eps = eps or {F16: 2.0**-9, BF16: 2.0**-6, F32: 2.0**-16}[got.dtype]
+def close(result, expected, eps=None):
+    eps = eps or {F16: 2.0**-9, BF16: 2.0**-6, F32: 2.0**-16}[result.dtype]
     size = expected.abs().max().item()
-    torch.testing.assert_close(got.double(), expected.double(), rtol=eps, atol=eps * size)
+    torch.testing.assert_close(result.double(), expected.double(), rtol=eps, atol=eps * size)
 
 
 @pytest.mark.parametrize("device", FP8_DEVICES)
@@ -83,26 +83,26 @@ def test_gradients_go_straight_through(dtype, granularity, activation):
             out = function(x, weight, bias, residual=residual, **options)
             return torch.autograd.grad(out, leaves, g.to(out.dtype))
 
-        got = gradients(tcgemm.quantized_linear, *leaves)
-        for leaf, ours, theirs in zip(leaves, got, gradients(layer_of, *leaves), strict=True):
-            assert ours.dtype is leaf.dtype and ours.is_contiguous()
-            close(ours, theirs, 2.0**-5 if BF16 in (kind, master) or kind is F32 else 2.0**-8)
+        grads = gradients(tcgemm.quantized_linear, *leaves)
+        for leaf, gradient, value in zip(leaves, grads, gradients(layer_of, *leaves), strict=True):
+            assert gradient.dtype is leaf.dtype and gradient.is_contiguous()
+            close(gradient, value, 2.0**-5 if BF16 in (kind, master) or kind is F32 else 2.0**-8)
 
 
 def test_gradients_are_products_of_16_bits():
-    seen = []
+    calls = []
 
     class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             if func._opname in ("quantized_linear", "matmul", "linear", "mm", "bmm", "addmm"):
-                seen.append((func._opname, args[0].dtype, args[1].dtype))
+                calls.append((func._opname, args[0].dtype, args[1].dtype))
             return func(*args, **(kwargs or {}))
 
     x = torch.randn(4, 64, dtype=BF16, requires_grad=True)
     weight = torch.randn(8, 64, requires_grad=True)
     with Recorder():
         tcgemm.quantized_linear(x, weight).sum().backward()
-    assert seen == [("quantized_linear", BF16, F32), *[("matmul", BF16, BF16)] * 2]
+    assert calls == [("quantized_linear", BF16, F32), *[("matmul", BF16, BF16)] * 2]
 
 
 @kinds
@@ -114,8 +114,8 @@ def test_a_quantised_weight_lets_the_gradient_through(dtype, granularity):
     out = tcgemm.quantized_linear(x, values, weight_scale=scale, **options)
     assert torch.equal(out, tcgemm.quantized_linear(x, weight, **options))
     g = torch.randn(5, 130)
-    (got,) = torch.autograd.grad(out, x, g)
-    close(got, g.double() @ rounded(weight, dtype, granularity), 2.0**-5)
+    (gradient,) = torch.autograd.grad(out, x, g)
+    close(gradient, g.double() @ rounded(weight, dtype, granularity), 2.0**-5)
 
 
 def test_transforms():
@@ -127,9 +127,9 @@ def test_transforms():
                 x, weight, bias, granularity=granularity, activation="silu"
             )
 
-        each = torch.stack([layer(row, weight, bias) for row in x])
-        assert torch.equal(vmap(layer, (0, None, None))(x, weight, bias), each)
-        assert torch.equal(vmap(layer, (1, None, None))(x.transpose(0, 1), weight, bias), each)
+        rows = torch.stack([layer(row, weight, bias) for row in x])
+        assert torch.equal(vmap(layer, (0, None, None))(x, weight, bias), rows)
+        assert torch.equal(vmap(layer, (1, None, None))(x.transpose(0, 1), weight, bias), rows)
         weights = torch.stack([weight, -weight])
         both = torch.stack([layer(x[0], w, bias) for w in weights])
         assert torch.equal(vmap(layer, (None, 0, None))(x[0], weights, bias), both)
@@ -240,19 +240,19 @@ def test_from_a_linear_and_back(dtype, granularity, device):
     assert layer(x[0, 0]).shape == (30,) and layer(x.bfloat16()).dtype is BF16
     error = (layer(x) - linear(x)).norm() / linear(x).norm()
     assert error < {E4M3: 0.05, E5M2: 0.1, S8: 0.02}[dtype]
-    assert not any(each.requires_grad for each in layer.parameters())
+    assert not any(parameter.requires_grad for parameter in layer.parameters())
     assert layer.weight.values.dtype is dtype and layer.weight.values.element_size() == 1
     back = layer.to_linear()
     assert type(back) is tcgemm.nn.Linear and back.weight.dtype is F32
     assert torch.equal(back.bias, linear.bias)
     close(back.weight.detach(), rounded(linear.weight, dtype, granularity))
-    again = QuantLinear.from_linear(back, dtype, granularity)
-    assert torch.equal(again._buffers["weight"], layer._buffers["weight"])
+    second = QuantLinear.from_linear(back, dtype, granularity)
+    assert torch.equal(second._buffers["weight"], layer._buffers["weight"])
 
 
 def test_what_is_taken_along():
-    ours = tcgemm.nn.Linear(8, 4, bias=False, dtype=BF16, activation="gelu").eval()
-    layer = QuantLinear.from_linear(ours)
+    linear = tcgemm.nn.Linear(8, 4, bias=False, dtype=BF16, activation="gelu").eval()
+    layer = QuantLinear.from_linear(linear)
     assert layer.activation == "gelu" and layer.bias is None and not layer.training
     assert repr(layer) == (
         "QuantLinear(in_features=8, out_features=4, bias=False, dtype=torch.float8_e4m3fn, "
@@ -392,10 +392,10 @@ def test_swap_there_and_back():
     assert "0.weight" not in dict(model.named_parameters())
     close(model[:4](x), expected, 0.05)
     assert calls == ["hook", "hook"]
-    again = tcgemm.swap_linear(model, to=QuantLinear)
-    assert again.skipped["0"] == "is a tcgemm.nn.QuantLinear already" and again.swapped == ["3"]
+    second = tcgemm.swap_linear(model, to=QuantLinear)
+    assert second.skipped["0"] == "is a tcgemm.nn.QuantLinear already" and second.swapped == ["3"]
 
-    assert_undone((again, report), model, before, parameters)
+    assert_undone((second, report), model, before, parameters)
     assert torch.equal(model[:4](x), expected)
 
 

@@ -58,10 +58,10 @@ def wide(scale):
     return scale.double() if isinstance(scale, torch.Tensor) else scale
 
 
-def close(got, expected, eps=2.0**-20):
-    if got.dtype in (F16, BF16):
-        eps = 2.0 ** (-10 if got.dtype is F16 else -7)
-    torch.testing.assert_close(got.double(), expected.double(), rtol=eps, atol=16 * eps)
+def close(result, expected, eps=2.0**-20):
+    if result.dtype in (F16, BF16):
+        eps = 2.0 ** (-10 if result.dtype is F16 else -7)
+    torch.testing.assert_close(result.double(), expected.double(), rtol=eps, atol=16 * eps)
 
 
 def mark_of(dtype):
@@ -81,16 +81,16 @@ def test_every_dtype_with_scales(device, type_a, type_b):
     out_dtype = F64 if type_a is F64 else F32
     options = {"precision": "high"} if device == "cuda" and type_a is F32 else {}
     for scale_a, scale_b in (((), ()), ((6, 1), (1, 10)), ((1, 1), (1, 10)), ((6, 1), (1,))):
-        given = {"scale_a": scales(*scale_a, device=device)}
-        given["scale_b"] = scales(*scale_b, device=device)
+        terms = {"scale_a": scales(*scale_a, device=device)}
+        terms["scale_b"] = scales(*scale_b, device=device)
         if type_a in (S8, U8):
-            given["zero_a"] = torch.randint(-9, 9, (6, 1), dtype=torch.int32, device=device)
-            given["zero_b"] = torch.tensor(-3, dtype=torch.int32, device=device)
-        out = tcgemm.mm(a, b, **given, out_dtype=out_dtype, activation="silu", **options)
+            terms["zero_a"] = torch.randint(-9, 9, (6, 1), dtype=torch.int32, device=device)
+            terms["zero_b"] = torch.tensor(-3, dtype=torch.int32, device=device)
+        out = tcgemm.mm(a, b, **terms, out_dtype=out_dtype, activation="silu", **options)
         assert out.dtype is out_dtype
         coarse = device == "cuda" and type_a in (F32, *FP8)  # tf32, and sums of 14 bits
         eps = 2.0**-9 if coarse else 2.0**-20
-        close(out, composed(a, b, **given, activation="silu"), eps)
+        close(out, composed(a, b, **terms, activation="silu"), eps)
 
 
 @pytest.mark.parametrize("device", FP8_DEVICES)
@@ -162,29 +162,29 @@ def test_block_scales_of_vectors():
 
 def test_batches():
     a, b = values(S8, 3, 4, 20), values(S8, 3, 20, 5)
-    given = {"scale_a": scales(3, 4, 1), "scale_b": scales(1, 5)}
-    close(tcgemm.bmm(a, b, **given, out_dtype=F32), composed(a, b, **given))
-    given = {"scale_a": scales(3, 1, 4, 1), "scale_b": scales(2, 1, 5)}
+    factors = {"scale_a": scales(3, 4, 1), "scale_b": scales(1, 5)}
+    close(tcgemm.bmm(a, b, **factors, out_dtype=F32), composed(a, b, **factors))
+    factors = {"scale_a": scales(3, 1, 4, 1), "scale_b": scales(2, 1, 5)}
     a, b = a.unsqueeze(1), b[:2]
-    close(tcgemm.matmul(a, b, **given, out_dtype=F32), composed(a, b, **given))
+    close(tcgemm.matmul(a, b, **factors, out_dtype=F32), composed(a, b, **factors))
 
 
 def test_every_addend_in_its_order():
     a, b = values(E4M3, 4, 20), values(E4M3, 20, 5)
     tensors = {"c": torch.randn(5), "bias": torch.randn(4, 1), "residual": torch.randn(4, 5)}
-    given = {"scale_a": scales(4, 1), "scale_b": scales(1, 5), "scale_out": torch.tensor(2.0)}
+    factors = {"scale_a": scales(4, 1), "scale_b": scales(1, 5), "scale_out": torch.tensor(2.0)}
     options = {"alpha": -0.5, "beta": 3.0, "activation": "gelu"}
     out, amax = tcgemm.addmm(
         tensors["c"],
         *(a, b),
         bias=tensors["bias"],
         residual=tensors["residual"],
-        **given,
+        **factors,
         **options,
         amax=True,
         out_dtype=F32,
     )
-    expected = composed(a, b, **tensors, **given, **options)
+    expected = composed(a, b, **tensors, **factors, **options)
     close(out, expected)
     assert amax.item() == pytest.approx(expected.abs().max().item() / 2, rel=1e-5)
 
@@ -249,18 +249,18 @@ def test_what_is_no_tensor_is_a_type_error():
 
 
 def test_overrides_see_the_keywords():
-    seen = []
+    keywords = []
 
     class Mode(TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
             if func is tcgemm.mm:
-                seen.append(sorted(key for key, value in kwargs.items() if value is not None))
+                keywords.append(sorted(key for key, value in kwargs.items() if value is not None))
             return func(*args, **(kwargs or {}))
 
     a = torch.randn(4, 4)
     with Mode():
         out, _ = tcgemm.mm(a, a, scale_a=torch.tensor(2.0), amax=True)
-    assert seen == [["alpha", "amax", "scale_a"]]
+    assert keywords == [["alpha", "amax", "scale_a"]]
     close(out, 2 * (a @ a))
 
 
@@ -276,14 +276,14 @@ def test_autocast_casts_operands_and_leaves_scales():
 
 def float_call(activation):
     """A call with every tensor that has a gradient, and its expression, as functions of them."""
-    given = {"scale_a": scales(3, 1), "scale_b": scales(1, 5), "scale_out": torch.tensor(0.5)}
+    factors = {"scale_a": scales(3, 1), "scale_b": scales(1, 5), "scale_out": torch.tensor(0.5)}
     options = {"activation": activation, "alpha": 0.7, "beta": -2.0}
 
     def fused(a, b, c, bias, residual):
-        return tcgemm.addmm(c, a, b, bias=bias, residual=residual, **given, **options)
+        return tcgemm.addmm(c, a, b, bias=bias, residual=residual, **factors, **options)
 
     def plain(a, b, c, bias, residual):
-        return composed(a, b, c, bias, residual, **given, **options)
+        return composed(a, b, c, bias, residual, **factors, **options)
 
     tensors = [torch.randn(s, dtype=F64) for s in ((3, 4), (4, 5), (5,), (3, 1), (3, 5))]
     return fused, plain, tensors
@@ -299,9 +299,9 @@ def test_derivatives_of_scaled_products(activation):
         torch.autograd.grad(fused(*leaves).sin().sum(), leaves),
         torch.autograd.grad(plain(*leaves).sin().sum(), leaves),
     )
-    every = tuple(range(5))
+    indices = tuple(range(5))
     for transform in (
-        lambda f: grad(lambda *v: f(*v).sin().sum(), every)(*tensors),
+        lambda f: grad(lambda *v: f(*v).sin().sum(), indices)(*tensors),
         lambda f: jvp(f, tuple(tensors), tuple(t.flip(0) for t in tensors)),
         lambda f: vmap(lambda a: jvp(lambda a: f(a, *tensors[1:]), (a,), (a.sin(),)))(
             torch.stack([tensors[0], -tensors[0]])
@@ -320,22 +320,22 @@ def test_derivatives_of_scaled_products(activation):
 @pytest.mark.parametrize("activation", [None, "relu", "gelu"])
 def test_addends_beside_operands_of_8_bits_have_gradients(dtype, activation):
     a, b = values(dtype, 3, 4), values(dtype, 4, 5)
-    given = {"scale_a": scales(3, 1), "scale_b": scales(1, 5)}
+    factors = {"scale_a": scales(3, 1), "scale_b": scales(1, 5)}
     addends = [torch.randn(s, requires_grad=True) for s in ((5,), (3, 1), (3, 5))]
 
     def fused(c, bias, residual):
-        options = {"bias": bias, "residual": residual, "activation": activation, **given}
+        options = {"bias": bias, "residual": residual, "activation": activation, **factors}
         return tcgemm.addmm(c, a, b, **options, out_dtype=F32)
 
     def plain(c, bias, residual):
-        return composed(a, b, c, bias, residual, activation=activation, **given).float()
+        return composed(a, b, c, bias, residual, activation=activation, **factors).float()
 
-    for got, expected in zip(
+    for gradient, expected in zip(
         torch.autograd.grad(fused(*addends).sin().sum(), addends),
         torch.autograd.grad(plain(*addends).sin().sum(), addends),
         strict=True,
     ):
-        close(got, expected, 2.0**-16)
+        close(gradient, expected, 2.0**-16)
 
 
 def test_what_carries_no_gradient():
@@ -391,17 +391,20 @@ def test_vmap_over_scales_zero_points_and_single_values():
     }
     names = list(mapped)
 
-    def fused(a, *given):
-        return tcgemm.mm(a, b, **dict(zip(names, given, strict=True)), **options)
+    def fused(a, *terms):
+        return tcgemm.mm(a, b, **dict(zip(names, terms, strict=True)), **options)
 
-    def plain(a, *given):
-        return composed(a, b, **dict(zip(names, given, strict=True)))
+    def plain(a, *terms):
+        return composed(a, b, **dict(zip(names, terms, strict=True)))
 
     close(vmap(fused)(a, *mapped.values()), vmap(plain)(a, *mapped.values()))
     names.pop()
-    given = list(mapped.values())[:-1]
-    close(vmap(fused)(a, *given), vmap(plain)(a, *given))
-    close(vmap(fused, (None, *[0] * 4))(a[0], *given), vmap(plain, (None, *[0] * 4))(a[0], *given))
+    arguments = list(mapped.values())[:-1]
+    close(vmap(fused)(a, *arguments), vmap(plain)(a, *arguments))
+    close(
+        vmap(fused, (None, *[0] * 4))(a[0], *arguments),
+        vmap(plain, (None, *[0] * 4))(a[0], *arguments),
+    )
     out, amax = vmap(lambda a: tcgemm.mm(a, b, amax=True, **options))(a)
     close(amax, out.abs().amax((1, 2)))
 
@@ -424,8 +427,8 @@ def test_compiled_as_eager(dynamic):
         return tcgemm.linear(x8, w8, scale_a=scale_x, scale_b=scale_w.t(), amax=True)
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=dynamic)
-    given = (x8, w8, scale_x, scale_w)
-    assert all(map(torch.equal, compiled(*given), layer(*given)))
+    arguments = (x8, w8, scale_x, scale_w)
+    assert all(map(torch.equal, compiled(*arguments), layer(*arguments)))
 
 
 def test_meta_tensors():

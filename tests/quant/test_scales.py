@@ -63,13 +63,13 @@ def test_blocks_of_every_kind_on_whole_numbers(device, types):
             a, b = types.operands(layout, m, n, k, device=device, whole=True)
             options = {"device": device, "powers": True}
             strides = SCALE_STRIDES[(index + step) % len(SCALE_STRIDES)]
-            given = {
+            scales = {
                 "scale_a": scale_a(of_a, m, k, strides=strides, **options),
                 "scale_b": scale_b(of_b, n, k, strides=strides, **options),
             }
             out_dtype = F32 if step == 0 else out_of(types, index)
-            out = tcgemm.mm(a, b, **given, **types.options, out_dtype=out_dtype)
-            expected = reference.exact(a, b, **given, **types.options, out_dtype=out_dtype)
+            out = tcgemm.mm(a, b, **scales, **types.options, out_dtype=out_dtype)
+            expected = reference.exact(a, b, **scales, **types.options, out_dtype=out_dtype)
             reference.assert_exact(out, expected)
 
 
@@ -87,13 +87,13 @@ def test_blocks_on_normal_data_with_all_that_follows(device, types):
         out_dtype = out_of(types, index)
         terms = addends(types, out_dtype, device, m, n, largest=None)
         activation = tuple(cases.ACTIVATIONS)[index % 4]
-        given = {"alpha": 0.2, "beta": -0.5, "activation": activation, **scales, **terms}
-        given |= types.options
+        epilogue = {"alpha": 0.2, "beta": -0.5, "activation": activation, **scales, **terms}
+        epilogue |= types.options
         scale_out = torch.tensor(0.75, device=device)
         last = {"scale_out": scale_out, "out_dtype": out_dtype}
-        out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **given, **last)
-        reference.assert_close(out, a, b, **given, **last)
-        reference.assert_amax(amax, a, b, **given, out_dtype=out_dtype)
+        out, amax = torch.ops.tcgemm.scaled_mm_amax(a, b, **epilogue, **last)
+        reference.assert_close(out, a, b, **epilogue, **last)
+        reference.assert_amax(amax, a, b, **epilogue, out_dtype=out_dtype)
 
 
 @BLOCKS
@@ -104,13 +104,13 @@ def test_block_scales_of_batches(device, types):
         for own_a, own_b in (((3,), ()), ((), (3,)), ((3,), (3,))):
             m, n, k = ((130, 70, 260), (256, 144, 128))[index % 2]
             a, b = types.operands(LAYOUTS[index], m, n, k, device=device, batch=(3,), whole=True)
-            given = {
+            scales = {
                 "scale_a": scale_a(of_a, m, k, batch=own_a, **options),
                 "scale_b": scale_b(of_b, n, k, batch=own_b, **options),
             }
             for left, right in ((a, b), (a, b[0]), (a[0], b)):
-                out = tcgemm.matmul(left, right, **given, **types.options, out_dtype=F32)
-                expected = reference.exact(left, right, **given, **types.options, out_dtype=F32)
+                out = tcgemm.matmul(left, right, **scales, **types.options, out_dtype=F32)
+                expected = reference.exact(left, right, **scales, **types.options, out_dtype=F32)
                 reference.assert_exact(out, expected)
 
 
@@ -122,11 +122,11 @@ def test_a_column_major_result_of_blocks(device, types):
         m, n, k = BLOCK_SHAPES[index % len(BLOCK_SHAPES)]
         a, b = types.operands(LAYOUTS[index % 4], m, n, k, device=device, whole=True)
         scales = scale_a(of_a, m, k, **options), scale_b(of_b, n, k, **options)
-        given = dict(zip(("scale_a", "scale_b"), scales, strict=True), out_dtype=F32)
+        keywords = dict(zip(("scale_a", "scale_b"), scales, strict=True), out_dtype=F32)
         strides = ("transposed", "transposed_odd", "transposed_padded")[index % 3]
         guarded = cases.Guarded(strides, (m, n), dtype=F32, device=device)
-        tcgemm.mm(a, b, **given, **types.options, out=guarded.view)
-        reference.assert_exact(guarded.view, reference.exact(a, b, **given, **types.options))
+        tcgemm.mm(a, b, **keywords, **types.options, out=guarded.view)
+        reference.assert_exact(guarded.view, reference.exact(a, b, **keywords, **types.options))
         assert guarded.untouched()
 
 
@@ -142,19 +142,19 @@ def test_scales_of_rows_and_of_the_whole(device, types):
             a, b = types.operands(LAYOUTS[index % 4], m, n, k, device=device, whole=powers)
             options = {"device": device, "powers": powers}
             strides = SCALE_STRIDES[index % len(SCALE_STRIDES)]
-            given = {
+            scales = {
                 "scale_a": scale_a(of_a, m, k, strides=strides, **options),
                 "scale_b": scale_b(of_b, n, k, strides=strides, **options),
                 "out_dtype": out_dtype,
                 **types.options,
             }
             if powers:
-                out = tcgemm.mm(a, b, **given)
-                reference.assert_exact(out, reference.exact(a, b, **given))
+                out = tcgemm.mm(a, b, **scales)
+                reference.assert_exact(out, reference.exact(a, b, **scales))
             else:
                 # Sums of integers leave the range of s8 and f16.
-                given["alpha"] = 1e-3 if types.integer else 1.0
-                reference.assert_close(tcgemm.mm(a, b, **given), a, b, **given)
+                scales["alpha"] = 1e-3 if types.integer else 1.0
+                reference.assert_close(tcgemm.mm(a, b, **scales), a, b, **scales)
 
 
 @FAST
@@ -162,8 +162,8 @@ def test_blocks_are_not_fast(device, types):
     a, b = types.operands("TN", 130, 65, 300, device=device)
     with pytest.raises(RuntimeError, match='"fast"'):
         tcgemm.mm(a, b, scale_a=scale_a("1x128", 130, 300, device=device), **types.options)
-    given = {"scale_a": scale_a("row", 130, 300, device=device), **types.options}
-    reference.assert_close(tcgemm.mm(a, b, **given, out_dtype=F32), a, b, **given)
+    options = {"scale_a": scale_a("row", 130, 300, device=device), **types.options}
+    reference.assert_close(tcgemm.mm(a, b, **options, out_dtype=F32), a, b, **options)
 
 
 @INTEGERS
@@ -179,7 +179,7 @@ def test_zero_points(device, types):
                 if shape is not None
             }
             reference.assert_exact(tcgemm.mm(a, b, **zeros), reference.exact(a, b, **zeros))
-            given = {
+            options = {
                 **zeros,
                 "scale_a": scale_a("row", m, k, device=device),
                 "scale_b": scale_b("row", n, k, device=device),
@@ -187,9 +187,9 @@ def test_zero_points(device, types):
                 "alpha": 2.0**-10,
                 "out_dtype": out_of(types, index),
             }
-            out, amax = tcgemm.mm(a, b, **given, amax=True)
-            reference.assert_close(out, a, b, **given)
-            reference.assert_amax(amax, a, b, **given)
+            out, amax = tcgemm.mm(a, b, **options, amax=True)
+            reference.assert_close(out, a, b, **options)
+            reference.assert_amax(amax, a, b, **options)
 
 
 @INTEGERS
@@ -201,16 +201,16 @@ def test_zero_points_of_batches_and_any_strides(device, types):
         m, n, k = ((40, 24, 48), (33, 65, 70))[index % 2]
         a, b = types.make(*names, m, n, k, device=device, batch=(batch_a, batch_b))
         whole = torch.broadcast_shapes(batch_a, batch_b)
-        given = {
+        options = {
             "zero_a": zero_points(*whole, m, 1, device=device),
             "zero_b": zero_points(*(whole if index % 3 else ()), 1, n, device=device),
         }
-        out = tcgemm.matmul(a, b, **given)
-        reference.assert_exact(out, reference.exact(a, b, **given))
-        given["out_dtype"] = F32
+        out = tcgemm.matmul(a, b, **options)
+        reference.assert_exact(out, reference.exact(a, b, **options))
+        options["out_dtype"] = F32
         if index % 2:
-            given["out"] = cases.empty("transposed_odd", out.shape, dtype=F32, device=device)
-        wide = tcgemm.matmul(a, b, **given)
+            options["out"] = cases.empty("transposed_odd", out.shape, dtype=F32, device=device)
+        wide = tcgemm.matmul(a, b, **options)
         assert torch.equal(wide, out.float())
 
 
@@ -221,11 +221,11 @@ def test_a_whole_network_of_8_bits(device, types):
     for granularity in GRANULARITIES:
         x8, scale_x = tcgemm.quantize(x, types.a, granularity)
         w8, scale_w = tcgemm.quantize(w, types.b, granularity)
-        given = {"scale_a": scale_x, "scale_b": scale_w.t(), "out_dtype": F32, **types.options}
-        hidden, amax = tcgemm.linear(x8, w8, **given, activation="relu", amax=True)
-        reference.assert_close(hidden, x8, w8.t(), activation="relu", **given)
-        given |= {"scale_out": 448 / amax, "out_dtype": FP8[0]}
-        h8 = tcgemm.linear(x8, w8, **given, activation="relu")
+        options = {"scale_a": scale_x, "scale_b": scale_w.t(), "out_dtype": F32, **types.options}
+        hidden, amax = tcgemm.linear(x8, w8, **options, activation="relu", amax=True)
+        reference.assert_close(hidden, x8, w8.t(), activation="relu", **options)
+        options |= {"scale_out": 448 / amax, "out_dtype": FP8[0]}
+        h8 = tcgemm.linear(x8, w8, **options, activation="relu")
         assert h8.float().max() == 448
         v8, scale_v = tcgemm.quantize(v, FP8[0], "row")
         out = tcgemm.linear(h8, v8, scale_a=amax / 448, scale_b=scale_v.t(), out_dtype=F32)

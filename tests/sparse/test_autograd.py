@@ -1,6 +1,6 @@
 """Gradients through a SparseTensor24 and of it, torch.func, torch.compile, optimizers.
 
-Gradients are those of the product with the dense matrix, for the weight where it keeps elements.
+Gradients equal the gradients of the dense product, for the weight where it keeps elements.
 Finite differences are taken in whole steps of whole numbers: products are linear in each operand,
 so that they are exact, in float32 and as tf32.
 """
@@ -31,14 +31,14 @@ M, N, K = 24, 20, 36
 @pytest.fixture
 def calls(monkeypatch):
     """For each product with a SparseTensor24, whether it was sparse or made with to_dense()."""
-    seen, run = [], matmul.Scaled.run
+    sides, run = [], matmul.Scaled.run
 
     def seen_run(call, *arguments):
-        seen.append(call.sparse)
+        sides.append(call.sparse)
         return run(call, *arguments)
 
     monkeypatch.setattr(matmul.Scaled, "run", seen_run)
-    return seen
+    return sides
 
 
 def whole(*shape, dtype=F32, device="cpu"):
@@ -77,12 +77,12 @@ def words(w):
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients(form, kind, dtype, device):
     s = template(dtype, device, **kind)
-    kept = s.mask(torch.ones(N, K, dtype=dtype, device=device)).to_dense() != 0
+    mask = s.mask(torch.ones(N, K, dtype=dtype, device=device)).to_dense() != 0
     d, x = s.to_dense().requires_grad_(), whole(M, K, dtype=dtype, device=device).requires_grad_()
     s, y = s.requires_grad_(), x.detach().clone().requires_grad_()
-    got, expected = FORMS[form](y, s), FORMS[form](x, d)
-    factor = whole(*got.shape, dtype=dtype, device=device)
-    got.backward(factor)
+    result, expected = FORMS[form](y, s), FORMS[form](x, d)
+    factor = whole(*result.shape, dtype=dtype, device=device)
+    result.backward(factor)
     expected.backward(factor)
     scale = max(1.0, d.grad.abs().max().item())
     close = {"rtol": 2**-6 if dtype is BF16 else 2**-8, "atol": scale * 2**-7}
@@ -92,7 +92,7 @@ def test_gradients(form, kind, dtype, device):
         torch.testing.assert_close(s.grad, d.grad, **close)
     else:
         assert type(s.grad) is SparseTensor24 and torch.equal(s.grad.metadata, s.metadata)
-        torch.testing.assert_close(s.grad.to_dense(), d.grad * kept, **close)
+        torch.testing.assert_close(s.grad.to_dense(), d.grad * mask, **close)
 
 
 @kinds
@@ -132,11 +132,11 @@ def test_second_derivatives_are_those_of_the_dense_product(form, kind):
         (gradient,) = torch.autograd.grad(out.float().sin().sum(), x, create_graph=True)
         return torch.autograd.grad(gradient.float().square().sum(), (x, leaf))
 
-    kept = 1 if kind.get("dense_gradient") else s.mask(torch.ones(N, K).half()).to_dense()
+    mask = 1 if kind.get("dense_gradient") else s.mask(torch.ones(N, K).half()).to_dense()
     (got_x, got_w), (of_x, of_w) = second(s.mask(d), d), second(d, d)
-    for got, expected in ((got_x, of_x), (got_w, of_w * kept)):
+    for result, expected in ((got_x, of_x), (got_w, of_w * mask)):
         size = expected.abs().max().item()
-        torch.testing.assert_close(got, expected, rtol=2**-6, atol=size * 2**-7)
+        torch.testing.assert_close(result, expected, rtol=2**-6, atol=size * 2**-7)
 
 
 def test_transforms():
@@ -180,9 +180,9 @@ def test_compiled_forward_and_backward(backend, kind, dtype):
     torch._dynamo.reset()
     function = torch.compile(model, fullgraph=True, backend=backend)
     results = []
-    for each in (model, function):
+    for call in (model, function):
         leaves = [leaf.detach().clone().requires_grad_() for leaf in (x, s, bias)]
-        outs = each(*leaves)
+        outs = call(*leaves)
         torch.autograd.backward(outs, [torch.ones_like(out) for out in outs])
         results.append([*outs, *(leaf.grad for leaf in leaves)])
     for eager, traced in zip(*results, strict=True):
@@ -192,8 +192,8 @@ def test_compiled_forward_and_backward(backend, kind, dtype):
         torch.testing.assert_close(traced, eager, rtol=2**-6, atol=size * 2**-6)
     for context in (torch.no_grad, torch.inference_mode):
         with context():
-            for got, expected in zip(function(x, s, bias), model(x, s, bias), strict=True):
-                torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-4)
+            for result, expected in zip(function(x, s, bias), model(x, s, bias), strict=True):
+                torch.testing.assert_close(result, expected, rtol=2**-6, atol=2**-4)
 
 
 def test_compiled_views_copies_and_masks():
@@ -204,11 +204,11 @@ def test_compiled_views_copies_and_masks():
         return w.t(), w.clone() * 2, w.to_dense(), masked, w.half().to_dense(), w.detach().T
 
     function, _ = compiled(work)
-    for got, expected in zip(function(s, d), work(s, d), strict=True):
+    for result, expected in zip(function(s, d), work(s, d), strict=True):
         if isinstance(expected, SparseTensor24):
-            assert type(got) is SparseTensor24 and got.transposed is expected.transposed
-            got, expected = got.to_dense(), expected.to_dense()
-        assert torch.equal(got, expected)
+            assert type(result) is SparseTensor24 and result.transposed is expected.transposed
+            result, expected = result.to_dense(), expected.to_dense()
+        assert torch.equal(result, expected)
 
 
 def test_compiled_under_autocast():
@@ -219,24 +219,24 @@ def test_compiled_under_autocast():
             return F.linear(x, w)
 
     torch._dynamo.reset()
-    got = torch.compile(work, fullgraph=True, backend="aot_eager")(x, s)
-    assert got.dtype is BF16 and torch.equal(got, work(x, s))
+    result = torch.compile(work, fullgraph=True, backend="aot_eager")(x, s)
+    assert result.dtype is BF16 and torch.equal(result, work(x, s))
 
 
 def test_compression_inside_torch_compile():
     w = torch.randn(N, K)
-    refused = torch.compile(tcgemm.compress24, fullgraph=True, backend="eager")
+    function = torch.compile(tcgemm.compress24, fullgraph=True, backend="eager")
     with pytest.raises(Exception, match=r"is not possible inside.*torch\.compile"):
-        refused(w)
+        function(w)
     x = torch.randn(M, K)
 
     def work(w):
         return F.linear(x, tcgemm.compress24(w, prune=True)).square().sum()
 
     results = []
-    for each in (work, torch.compile(work, fullgraph=True, backend="aot_eager")):
+    for call in (work, torch.compile(work, fullgraph=True, backend="aot_eager")):
         leaf = w.clone().requires_grad_()
-        each(leaf).backward()
+        call(leaf).backward()
         results.append(leaf.grad)
     torch.testing.assert_close(*results)
     pruned = torch.compile(tcgemm.prune24, fullgraph=True, backend="aot_eager")(w)
@@ -250,9 +250,9 @@ def test_compression_inside_torch_compile():
 def test_an_optimizer_of_compressed_weights(options):
     s = torch.nn.Parameter(template(BF16, transposable=True))
     d = torch.nn.Parameter(s.detach().to_dense())
-    kept = s.detach().mask(torch.ones(N, K).bfloat16()).to_dense()
+    mask = s.detach().mask(torch.ones(N, K).bfloat16()).to_dense()
     x, y = whole(M, K, dtype=BF16) / 8, whole(M, N, dtype=BF16)
-    steps = [torch.optim.SGD([each], lr=0.1, **options) for each in (s, d)]
+    steps = [torch.optim.SGD([parameter], lr=0.1, **options) for parameter in (s, d)]
     losses = []
     for _ in range(4):
         for weight, step in zip((s, d), steps, strict=True):
@@ -260,7 +260,7 @@ def test_an_optimizer_of_compressed_weights(options):
             loss = (F.linear(x, weight) - y).float().square().mean()
             loss.backward()
             if weight is d:
-                d.grad *= kept
+                d.grad *= mask
             norm = torch.nn.utils.clip_grad_norm_([weight], 1e6)
             torch.testing.assert_close(
                 norm.float(), weight.grad.to_dense().float().norm(), rtol=1e-2, atol=0

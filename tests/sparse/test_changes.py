@@ -95,13 +95,13 @@ def test_a_layer_sees_the_present_values():
         assert torch.equal(layer(x), torch.zeros(M, N))
 
 
-@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("copy", [False, True])
 @changes
-def test_the_transpose_gets_the_new_values(change, copied):
+def test_the_transpose_gets_the_new_values(change, copy):
     w = sparse(F16, transposable=True)
     for _ in range(2):
         CHANGES[change](w)
-        w = w.clone() if copied else w
+        w = w.clone() if copy else w
         values, metadata, _tiles = w.stored(True)
         transpose = torch.ops.tcgemm.decompress24(values, metadata, N, w.pattern)
         assert torch.equal(transpose, w.to_dense().t())
@@ -138,13 +138,13 @@ def test_values_whose_memory_does_not_hold_them():
     negated = torch.complex(w.values, w.values).conj().imag
     zero = torch._efficientzerotensor(w.values.shape)
     for values in (negated, zero):
-        made = SparseTensor24.from_parts(values, w.metadata, K)
+        tensor = SparseTensor24.from_parts(values, w.metadata, K)
         replaced = w.clone()
         replaced.values = values
         expected = tcgemm.linear(x, w) * (-1 if values is negated else 0)
-        for each in (made, replaced):
-            assert torch.equal(tcgemm.linear(x, each), expected)
-            assert torch.equal(each.values, values.clone())
+        for weight in (tensor, replaced):
+            assert torch.equal(tcgemm.linear(x, weight), expected)
+            assert torch.equal(weight.values, values.clone())
 
 
 def test_what_is_saved_comes_back_from_hooks():
@@ -153,7 +153,7 @@ def test_what_is_saved_comes_back_from_hooks():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
         out = tcgemm.linear(x, w, scale_a=torch.tensor(2.0), activation="gelu")
     out.sum().backward()
-    got = x.grad, w.grad.to_dense()
+    grads = x.grad, w.grad.to_dense()
     x.grad = w.grad = None
     tcgemm.linear(x, w, scale_a=torch.tensor(2.0), activation="gelu").sum().backward()
-    assert torch.equal(got[0], x.grad) and torch.equal(got[1], w.grad.to_dense())
+    assert torch.equal(grads[0], x.grad) and torch.equal(grads[1], w.grad.to_dense())

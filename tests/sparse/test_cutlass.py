@@ -17,7 +17,7 @@ from support.error_asserts import assert_error_message
 
 DTYPES = (F16, BF16, F32, S8)
 SHAPES = ((32, 64), (64, 192), (96, 64), (160, 128), (32, 256))
-every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
 shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
@@ -30,7 +30,7 @@ def pruned(shape, dtype, device="cpu", *, full=False):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@every
+@every_dtype
 @shapes
 def test_torch_reads_what_we_write(shape, dtype, device):
     w = pruned(shape, dtype, device)
@@ -39,37 +39,37 @@ def test_torch_reads_what_we_write(shape, dtype, device):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@every
+@every_dtype
 @shapes
 def test_we_read_what_torch_writes(shape, dtype, device):
     w = pruned(shape, dtype, device)
-    ours = from_cutlass(*torch_compress(w))
-    assert ours.shape == w.shape and ours.dtype is dtype and ours.device == w.device
-    assert torch.equal(ours.to_dense(), w)
-    assert ours.pattern == ("1:2" if dtype is F32 else "2:4")
+    sparse = from_cutlass(*torch_compress(w))
+    assert sparse.shape == w.shape and sparse.dtype is dtype and sparse.device == w.device
+    assert torch.equal(sparse.to_dense(), w)
+    assert sparse.pattern == ("1:2" if dtype is F32 else "2:4")
 
 
-@every
+@every_dtype
 @shapes
 def test_the_bits_are_torchs_where_every_group_is_full(shape, dtype):
     w = pruned(shape, dtype, full=True)
-    for ours, theirs in zip(to_cutlass(tcgemm.compress24(w)), torch_compress(w), strict=True):
-        assert ours.dtype is theirs.dtype and torch.equal(ours, theirs)
+    for tensor, expected in zip(to_cutlass(tcgemm.compress24(w)), torch_compress(w), strict=True):
+        assert tensor.dtype is expected.dtype and torch.equal(tensor, expected)
 
 
-@every
+@every_dtype
 def test_a_conversion_keeps_torchs_codes_of_groups_with_zeros(dtype):
     packed, meta = torch_compress(pruned((32, 128), dtype))
-    ours = from_cutlass(packed, meta)
-    again = to_cutlass(ours)
-    assert torch.equal(again[0], packed) and torch.equal(again[1], meta)
+    sparse = from_cutlass(packed, meta)
+    pair = to_cutlass(sparse)
+    assert torch.equal(pair[0], packed) and torch.equal(pair[1], meta)
     if dtype is not F32:  # of an empty group torch keeps the last two, compress24 the first two
         empty = torch.zeros(32, 64, dtype=dtype)
         assert from_cutlass(*torch_compress(empty)).metadata.unique().tolist() == [0xEE]
         assert tcgemm.compress24(empty).metadata.unique().tolist() == [0x44]
 
 
-@every
+@every_dtype
 def test_products_of_what_came_from_torch(dtype):
     w = pruned((64, 128), dtype)
     x = torch.randint(-4, 5, (7, 128)).to(dtype)

@@ -20,10 +20,10 @@ OPS = torch.ops.tcgemm
 
 def check(w, pattern, prune):
     """Compression of w is the model's, and there and back is what pruning leaves."""
-    given = OPS.compress24(w, pattern, prune)
-    for tensor, expected in zip(given, model.compress(w, pattern, prune), strict=True):
+    tensors = OPS.compress24(w, pattern, prune)
+    for tensor, expected in zip(tensors, model.compress(w, pattern, prune), strict=True):
         assert tensor.is_contiguous() and same_bits(tensor, expected)
-    values, metadata, excess = given
+    values, metadata, excess = tensors
     k = w.shape[1]
     back = OPS.decompress24(values, metadata, k, pattern)
     assert back.is_contiguous() and same_bits(back, model.decompress(values, metadata, k, pattern))
@@ -31,11 +31,11 @@ def check(w, pattern, prune):
     assert pruned.is_contiguous() and same_bits(pruned, model.prune(w, pattern))
     assert same_bits(OPS.gather24(w, metadata, pattern), values)
     other = random_matrix(*w.shape, w.dtype)
-    gathered = OPS.gather24(other, metadata, pattern)
-    assert gathered.is_contiguous() and same_bits(gathered, model.gather(other, metadata, pattern))
+    elements = OPS.gather24(other, metadata, pattern)
+    assert elements.is_contiguous() and same_bits(elements, model.gather(other, metadata, pattern))
     if prune:
         assert same_bits(back, pruned)
-        for tensor, other in zip(given, OPS.compress24(pruned, pattern), strict=True):
+        for tensor, other in zip(tensors, OPS.compress24(pruned, pattern), strict=True):
             assert same_bits(tensor, other)
     return back, excess.tolist()
 
@@ -89,8 +89,8 @@ def test_strides_of_values_and_metadata(strides):
     assert same_bits(back, OPS.decompress24(values, metadata, 531, "2:4"))
     tiles = OPS.tile24(stored_metadata, 531, "2:4", BF16)
     assert torch.equal(tiles, OPS.tile24(metadata, 531, "2:4", BF16))
-    gathered = OPS.gather24(w, stored_metadata, "2:4")
-    assert same_bits(gathered, OPS.gather24(w, metadata, "2:4"))
+    elements = OPS.gather24(w, stored_metadata, "2:4")
+    assert same_bits(elements, OPS.gather24(w, metadata, "2:4"))
 
 
 @dtypes
@@ -220,11 +220,11 @@ def greedy(block):
 
 def test_transposable_is_better_than_greedy():
     w = torch.rand(40, 40)
-    kept = torch.from_numpy(model.blocks(OPS.prune24(w, "2:4", True).numpy()).sum((2, 3)))
+    sums = torch.from_numpy(model.blocks(OPS.prune24(w, "2:4", True).numpy()).sum((2, 3)))
     blocks = torch.from_numpy(model.blocks(w.numpy()))
-    taken, count = torch.tensor([[greedy(block) for block in row] for row in blocks]).unbind(-1)
-    assert (kept > taken - 1e-5)[count == 8].all()  # sometimes there is room for seven alone
-    assert kept.sum() > 1.01 * taken.sum()
+    bound, count = torch.tensor([[greedy(block) for block in row] for row in blocks]).unbind(-1)
+    assert (sums > bound - 1e-5)[count == 8].all()  # sometimes there is room for seven alone
+    assert sums.sum() > 1.01 * bound.sum()
 
 
 def test_transposable_of_the_ends_of_f32():

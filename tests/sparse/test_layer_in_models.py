@@ -57,24 +57,24 @@ def tied(**options):
 
 @pytest.mark.parametrize("head_first", [False, True])
 def test_a_checkpoint_without_the_tied_weight_leaves_the_parameter_alone(head_first):
-    ours, other = (tied(head_first=head_first) for _ in range(2))
-    state = {name: each for name, each in ours.state_dict().items() if name != "head.weight"}
+    model, other = (tied(head_first=head_first) for _ in range(2))
+    state = {name: tensor for name, tensor in model.state_dict().items() if name != "head.weight"}
     missing, unexpected = other.load_state_dict(state, strict=False)
     assert not unexpected and (missing == ["head.weight"] or head_first)
-    assert torch.equal(other.emb.weight, ours.emb.weight)
+    assert torch.equal(other.emb.weight, model.emb.weight)
     assert other.head.weight is other.emb.weight
     words = torch.arange(64)
-    assert torch.equal(other(words), ours(words))
-    other.load_state_dict(ours.state_dict())
+    assert torch.equal(other(words), model(words))
+    other.load_state_dict(model.state_dict())
 
 
 def test_safetensors_loads_a_tied_model(tmp_path):
-    ours, other = tied(), tied()
-    safetensors.torch.save_model(ours, tmp_path / "model.safetensors")
+    model, other = tied(), tied()
+    safetensors.torch.save_model(model, tmp_path / "model.safetensors")
     safetensors.torch.load_model(other, tmp_path / "model.safetensors")
     words = torch.arange(64)
-    assert torch.equal(other.emb.weight, ours.emb.weight)
-    assert torch.equal(other(words), ours(words))
+    assert torch.equal(other.emb.weight, model.emb.weight)
+    assert torch.equal(other(words), model(words))
 
 
 def test_a_tied_llama_is_saved_and_loaded(tmp_path):
@@ -94,15 +94,15 @@ def test_a_tied_llama_is_saved_and_loaded(tmp_path):
         )
         assert len(report.swapped) == 7
         model.lm_head = tied_layer(model.lm_head)
-    ours, other = models
-    ours.save_pretrained(tmp_path)
+    first, other = models
+    first.save_pretrained(tmp_path)
     state = safetensors.torch.load_file(tmp_path / "model.safetensors")
     assert "lm_head.weight" not in state
     other.load_state_dict(state, strict=False)
     words = torch.arange(64)[None]
     with torch.no_grad():
-        assert torch.equal(other(words).logits, ours(words).logits)
-    assert torch.equal(other.model.embed_tokens.weight, ours.model.embed_tokens.weight)
+        assert torch.equal(other(words).logits, first(words).logits)
+    assert torch.equal(other.model.embed_tokens.weight, first.model.embed_tokens.weight)
 
 
 def test_a_frozen_state_loads_into_a_learning_layer_twice():
@@ -135,11 +135,11 @@ def test_exchanged_values_are_multiplied(learns):
             layer(x)
         layer.compressed.values = -layer.compressed.values
         assert torch.equal(layer(x), layer.to_linear()(x))
-        own = "kept" if learns else "weight"
-        layer._buffers[f"{own}_values"] = 2 * layer.compressed.values
+        prefix = "kept" if learns else "weight"
+        layer._buffers[f"{prefix}_values"] = 2 * layer.compressed.values
         if not learns:  # a layer that learns takes its values from the dense weight
             assert torch.equal(layer(x), layer.to_linear()(x))
-        assert torch.equal(layer.compressed.values, layer._buffers[f"{own}_values"])
+        assert torch.equal(layer.compressed.values, layer._buffers[f"{prefix}_values"])
 
 
 @pytest.mark.parametrize("layer", ["Linear", "SparseLinear24"])
@@ -149,10 +149,10 @@ def test_the_activation_is_checked_when_it_is_set(layer, activation):
     sentence = rf"tcgemm\.nn\.{layer}: activation is .* but it must be \"relu\", .* or None"
     with pytest.raises(RuntimeError, match=sentence):
         kind(8, 4, activation=activation)
-    made = kind(8, 4)
+    module = kind(8, 4)
     with pytest.raises(RuntimeError, match=sentence):
-        made.activation = activation
-    assert made.activation is None and "activation" not in made._modules
+        module.activation = activation
+    assert module.activation is None and "activation" not in module._modules
 
 
 @learning
@@ -193,14 +193,14 @@ def test_buffers_are_plain_and_share_the_memory(method, learns):
     layer = layer_of(learns, method=method)
     for other in (layer, copy.deepcopy(layer), copy.deepcopy(layer).half(), layer.to("cpu")):
         buffers = list(other.buffers())
-        assert all(type(each) is torch.Tensor for each in buffers)
+        assert all(type(tensor) is torch.Tensor for tensor in buffers)
         inside = other.compressed.tensors().values()
-        assert {each.data_ptr() for each in buffers} == {each.data_ptr() for each in inside}
+        assert {tensor.data_ptr() for tensor in buffers} == {tensor.data_ptr() for tensor in inside}
     x, other = rows(), layer_of(learns, method=method)
     with torch.no_grad():
         layer.eval()(x)
-        for mine, its in zip(layer.buffers(), other.buffers(), strict=True):
-            mine.copy_(its)  # as a broadcast does
+        for buffer, other_buffer in zip(layer.buffers(), other.buffers(), strict=True):
+            buffer.copy_(other_buffer)  # as a broadcast does
         layer.bias.copy_(other.bias)
         if learns:
             layer.weight.copy_(other.weight)
@@ -210,31 +210,31 @@ def test_buffers_are_plain_and_share_the_memory(method, learns):
 @learning
 def test_averaged_models(learns):
     model = nn.Sequential(layer_of(learns), nn.ReLU())
-    averaged = AveragedModel(model, use_buffers=True)
+    average = AveragedModel(model, use_buffers=True)
     for _ in range(3):
-        averaged.update_parameters(model)
+        average.update_parameters(model)
     x = rows()
-    assert torch.equal(averaged.eval()(x), model.eval()(x))
+    assert torch.equal(average.eval()(x), model.eval()(x))
 
 
 def test_an_average_of_positions_is_refused():
     model, average = layer_of(True, F32), None
-    averaged = AveragedModel(model, use_buffers=True)
-    averaged.update_parameters(model)
+    averaged_model = AveragedModel(model, use_buffers=True)
+    averaged_model.update_parameters(model)
     with torch.no_grad():
         model.weight.copy_(torch.randn(OUT, IN))
     model.refresh()
-    averaged.update_parameters(model)
+    averaged_model.update_parameters(model)
     with torch.no_grad(), pytest.raises(RuntimeError, match=r"positions .*refresh\(\)"):
-        average = averaged.eval()(rows(F32))
+        average = averaged_model.eval()(rows(F32))
     assert average is None
 
 
 @learning
 def test_buffers_that_hold_no_positions_are_refused(learns):
     """transformers gives buffers that are not persistent memory that nobody wrote."""
-    layer, own = layer_of(learns).eval(), "kept" if learns else "weight"
-    setattr(layer, f"{own}_metadata", torch.zeros_like(getattr(layer, f"{own}_metadata")))
+    layer, prefix = layer_of(learns).eval(), "kept" if learns else "weight"
+    setattr(layer, f"{prefix}_metadata", torch.zeros_like(getattr(layer, f"{prefix}_metadata")))
     with torch.no_grad(), pytest.raises(RuntimeError, match=r"positions of the kept elements"):
         layer(rows())
 
@@ -244,7 +244,7 @@ def test_shared_memory(learns):
     layer, x = layer_of(learns), rows()
     expected = layer(x)
     assert layer.share_memory() is layer
-    assert all(each.is_shared() for each in (*layer.buffers(), *layer.parameters()))
+    assert all(tensor.is_shared() for tensor in (*layer.buffers(), *layer.parameters()))
     assert torch.equal(layer(x), expected)
 
 
@@ -276,10 +276,10 @@ def test_symbolic_trace(learns):
     assert torch.equal(traced(x), layer(x))
     if learns:
         traced(x).float().sum().backward()
-        ours = layer.weight.grad.clone()
+        grad = layer.weight.grad.clone()
         layer.weight.grad = None
         layer(x).float().sum().backward()
-        assert torch.equal(layer.weight.grad, ours)
+        assert torch.equal(layer.weight.grad, grad)
 
 
 @learning
@@ -316,5 +316,5 @@ def test_float64_is_refused_before_anything_changes(learns):
     layer = layer_of(learns)
     with pytest.raises(RuntimeError, match=r"tcgemm\.SparseTensor24: .*float64"):
         layer.double()
-    assert {each.dtype for each in layer.parameters()} == {BF16}
+    assert {parameter.dtype for parameter in layer.parameters()} == {BF16}
     layer(rows())

@@ -22,14 +22,14 @@ from support.cases import (
     F32,
     NAMES,
     assert_undone,
-    captured,
     copies,
     gpu,
+    graph_of,
     waits_for_nothing,
 )
 
 devices = pytest.mark.parametrize("device", ["cpu", gpu("cuda", mark="sm90")])
-every = pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=NAMES.get)
+every_dtype = pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=NAMES.get)
 learning = pytest.mark.parametrize("learns", [False, True], ids=["frozen", "learns"])
 methods = pytest.mark.parametrize("method", ["magnitude", "transposable"])
 IN, OUT, ROWS = 36, 20, 24
@@ -39,10 +39,10 @@ def linear(dtype=BF16, device="cpu", **options):
     return nn.Linear(IN, OUT, dtype=dtype, device=device, **options)
 
 
-def close(got, expected):
-    eps = 2**-6 if got.dtype is BF16 else 2**-9
+def close(result, expected):
+    eps = 2**-6 if result.dtype is BF16 else 2**-9
     size = expected.detach().float().abs().max().item()
-    torch.testing.assert_close(got, expected, rtol=eps, atol=eps * size)
+    torch.testing.assert_close(result, expected, rtol=eps, atol=eps * size)
 
 
 def pruned(weight):
@@ -54,7 +54,7 @@ def pruned(weight):
 
 
 @devices
-@every
+@every_dtype
 @learning
 def test_values_are_those_of_the_pruned_layer(learns, dtype, device):
     dense = linear(dtype, device)
@@ -68,25 +68,25 @@ def test_values_are_those_of_the_pruned_layer(learns, dtype, device):
             for context in (torch.enable_grad, torch.no_grad, torch.inference_mode):
                 with context():
                     for _ in range(2):  # the second call of eval mode goes the short way
-                        got = layer(x)
-                        assert got.dtype is dtype and got.shape == (*shape[:-1], OUT)
-                        if got.numel():
-                            close(got, expected(x))
+                        result = layer(x)
+                        assert result.dtype is dtype and result.shape == (*shape[:-1], OUT)
+                        if result.numel():
+                            close(result, expected(x))
 
 
-@every
+@every_dtype
 @pytest.mark.parametrize("activation", ["relu", "gelu", None])
 def test_to_dense_and_back(activation, dtype):
     dense = tcgemm.nn.Linear(IN, OUT, dtype=dtype, activation=activation)
     layer = SparseLinear24.from_dense(dense)
     assert layer.activation == activation and type(layer.weight) is SparseTensor24
     assert layer.weight.pattern == ("1:2" if dtype is F32 else "2:4")
-    again = layer.to_dense()
-    assert isinstance(again, nn.Linear) and torch.equal(again.weight, pruned(dense.weight))
-    assert torch.equal(again.bias, dense.bias) and again.bias is not dense.bias
+    back = layer.to_dense()
+    assert isinstance(back, nn.Linear) and torch.equal(back.weight, pruned(dense.weight))
+    assert torch.equal(back.bias, dense.bias) and back.bias is not dense.bias
     x = torch.randn(ROWS, IN).to(dtype)
-    close(layer(x), again(x))
-    third = SparseLinear24.from_dense(again)
+    close(layer(x), back(x))
+    third = SparseLinear24.from_dense(back)
     assert torch.equal(third(x), layer(x))
     assert SparseLinear24.from_dense(linear(dtype, bias=False)).to_dense().bias is None
 
@@ -153,18 +153,18 @@ class Modes(TorchDispatchMode):
 def test_the_short_way_is_for_calls_that_nobody_looks_into(monkeypatch):
     layer = SparseLinear24.from_dense(linear()).eval()
     x, other = torch.randn(2, ROWS, IN).to(BF16)
-    right = layer.to_dense()(x)
+    expected = layer.to_dense()(x)
     calls, kernel = [], fast_path.linear24
     monkeypatch.setattr(fast_path, "linear24", lambda *a: calls.append(a) or kernel(*a))
     for call in (layer, lambda x: nn.functional.linear(x, layer.weight, layer.bias)):
         calls.clear()
-        assert torch.equal(call(x), right) and len(calls) == 1
+        assert torch.equal(call(x), expected) and len(calls) == 1
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-            assert torch.equal(call(x), right)
+            assert torch.equal(call(x), expected)
         assert "tcgemm::scaled_mm" in [event.name for event in profile.events()]
         with Modes() as mode:
             result = call(x)
-        assert "tcgemm.linear" in str(mode.seen) and torch.equal(result, right)
+        assert "tcgemm.linear" in str(mode.seen) and torch.equal(result, expected)
         with pytest.raises(RuntimeError, match="x is on meta, but weight is on cpu"):
             call(x.to("meta"))
         assert len(calls) == 1
@@ -179,7 +179,7 @@ def test_graphs_hold_it_and_nothing_waits(learns):
     layer = SparseLinear24.from_dense(linear(device="cuda"), learns=learns).eval()
     x = torch.randn(ROWS, IN, device="cuda").to(BF16)
     with torch.no_grad():
-        graph, out = captured(lambda: layer(x))
+        graph, out = graph_of(lambda: layer(x))
         x.copy_(torch.randn(ROWS, IN))
         graph.replay()
         assert torch.equal(out, layer(x))
@@ -190,7 +190,7 @@ def test_graphs_hold_it_and_nothing_waits(learns):
 
 
 @devices
-@every
+@every_dtype
 @methods
 @pytest.mark.parametrize("gradient", ["masked", "straight_through"])
 def test_gradients(gradient, method, dtype, device):
@@ -201,18 +201,18 @@ def test_gradients(gradient, method, dtype, device):
     layer = SparseLinear24.from_dense(dense, learns=True, **options)
     frozen = SparseLinear24.from_dense(dense, **options)
     expected = layer.to_dense()
-    kept = layer.kept.mask(torch.ones_like(dense.weight)).to_dense()
+    mask = layer.kept.mask(torch.ones_like(dense.weight)).to_dense()
     inputs = [torch.randn(ROWS, IN, device=device).to(dtype).requires_grad_()]
     inputs += [inputs[0].detach().clone().requires_grad_() for _ in range(2)]
     factor = torch.randn(ROWS, OUT, device=device).to(dtype)
-    for each, x in zip((layer, frozen, expected), inputs, strict=True):
-        each(x).backward(factor)
+    for module, x in zip((layer, frozen, expected), inputs, strict=True):
+        module(x).backward(factor)
     for x in inputs[:2]:
         close(x.grad, inputs[2].grad)
-    for each in (layer, frozen):
-        close(each.bias.grad, expected.bias.grad)
+    for module in (layer, frozen):
+        close(module.bias.grad, expected.bias.grad)
     weight = expected.weight.grad
-    close(layer.weight.grad, weight if gradient == "straight_through" else weight * kept)
+    close(layer.weight.grad, weight if gradient == "straight_through" else weight * mask)
     assert layer.kept.transposable is (method == "transposable")
     assert not frozen.weight.requires_grad
 
@@ -249,25 +249,25 @@ def test_training_with_a_mask_that_is_refreshed():
 def test_masked_training_leaves_what_is_pruned_alone():
     dense = linear(F32)
     layer = SparseLinear24.from_dense(dense, learns=True)
-    kept = pruned(dense.weight) != 0
+    positions = pruned(dense.weight) != 0
     losses, masks = fit(layer, 5, weight_decay=0)
     assert losses[-1] < losses[0] and all(mask is masks[0] for mask in masks)
-    assert torch.equal(layer.weight[~kept], dense.weight[~kept])
-    assert (layer.weight[kept] != dense.weight[kept]).all()
+    assert torch.equal(layer.weight[~positions], dense.weight[~positions])
+    assert (layer.weight[positions] != dense.weight[positions]).all()
     compiled = SparseLinear24.from_dense(dense, learns=True)
-    again, _ = fit(compiled, 5, compiled=True, weight_decay=0)
-    torch.testing.assert_close(again, losses, rtol=1e-4, atol=0)
+    compiled_losses, _ = fit(compiled, 5, compiled=True, weight_decay=0)
+    torch.testing.assert_close(compiled_losses, losses, rtol=1e-4, atol=0)
 
 
 def test_a_checkpoint_that_recomputes_refreshes_nothing():
     layer = SparseLinear24.from_dense(linear(F32), learns=True, refresh_every=1)
     x = torch.randn(ROWS, IN, requires_grad=True)
     for _ in range(3):
-        kept = layer.kept
+        sparse_weight = layer.kept
         checkpoint(layer, x, use_reentrant=False).sum().backward()
         layer(x)
         after = layer.kept
-        assert layer._changes == 0 or after is not kept
+        assert layer._changes == 0 or after is not sparse_weight
         with torch.no_grad():
             layer.weight.add_(torch.randn_like(layer.weight))
         assert layer.kept is after
@@ -309,10 +309,10 @@ def test_state(taker, method, learns, device, tmp_path):
     ):
         other = copy.deepcopy(model)
         other[0] = SparseLinear24(IN, OUT, learns=taker, **options)
-        buffers = [each.data_ptr() for each in other[0].compressed.tensors().values()]
+        buffers = [value.data_ptr() for value in other[0].compressed.tensors().values()]
         assert str(other.load_state_dict(loaded)) == "<All keys matched successfully>"
         assert torch.equal(other(x), model(x))
-        assert [each.data_ptr() for each in other[0].compressed.tensors().values()] == buffers
+        assert [value.data_ptr() for value in other[0].compressed.tensors().values()] == buffers
         assert other[0].compressed.transposable is (method == "transposable")
         if taker:
             expected = layer.weight if learns else layer.weight.to_dense()
@@ -335,7 +335,7 @@ def test_a_weight_that_another_process_has_gives_no_values(cut):
 
 
 def loaded_of(state, prefix):
-    return {key[len(prefix) :]: each for key, each in state.items() if key.startswith(prefix)}
+    return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
 
 
 @learning
@@ -362,7 +362,7 @@ def test_states_that_do_not_fit():
     layer = SparseLinear24(IN, OUT, dtype=BF16)
     state = layer.state_dict()
     later = {**state, "weight.format": torch.tensor([2, 4, IN])}
-    half = {key: each for key, each in state.items() if key != "weight.metadata"}
+    half = {key: tensor for key, tensor in state.items() if key != "weight.metadata"}
     for bad, text in (
         (SparseLinear24(IN, OUT + 1, dtype=BF16).state_dict(), "has shape (21, 36)"),
         (SparseLinear24(IN + 8, OUT, dtype=BF16).state_dict(), "has shape (20, 44)"),
@@ -372,9 +372,9 @@ def test_states_that_do_not_fit():
         (half, 'Missing key(s) in state_dict: "weight.values", "weight.metadata"'),
         ({**state, "other": torch.ones(1)}, 'Unexpected key(s) in state_dict: "other"'),
     ):
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(RuntimeError) as excinfo:
             layer.load_state_dict(bad)
-        assert text in str(caught.value)
+        assert text in str(excinfo.value)
     with pytest.raises(RuntimeError, match=r"no products of torch\.float32 with that pattern"):
         SparseLinear24(IN, OUT).load_state_dict(state)
 
@@ -414,9 +414,9 @@ def test_refusals():
         (lambda: SparseLinear24(8, 8).refresh(), "is frozen, so there is nothing to refresh"),
         (lambda: SparseLinear24.from_dense(linear(), method="mask"), "'mask' without a mask"),
     ):
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(RuntimeError) as excinfo:
             make()
-        assert text in str(caught.value) and str(caught.value).endswith(".")
+        assert text in str(excinfo.value) and str(excinfo.value).endswith(".")
 
 
 # Compilation, and the exchange.
@@ -435,13 +435,13 @@ def test_compiled(method, learns):
             with context():
                 assert torch.equal(function(x), layer(x))
     gradients = []
-    for each in (function, layer.train()):
+    for call in (function, layer.train()):
         layer.zero_grad()
         leaf = x.clone().requires_grad_()
-        each(leaf).float().square().sum().backward()
+        call(leaf).float().square().sum().backward()
         gradients.append([leaf.grad, *(parameter.grad for parameter in layer.parameters())])
-    for got, expected in zip(*gradients, strict=True):
-        close(got, expected)
+    for grad, expected in zip(*gradients, strict=True):
+        close(grad, expected)
 
 
 @learning
@@ -470,9 +470,9 @@ def test_swap_there_and_back(learns):
     assert not model[2].training and model[:4](x).shape == expected.shape
     with torch.no_grad():
         model[2](model[:2](x))
-    again = tcgemm.swap_linear(model, to=SparseLinear24)
-    assert again.skipped["0"] == "is a tcgemm.nn.SparseLinear24 already" and again.swapped == ["3"]
-    assert_undone((again, report), model, before, parameters)
+    last = tcgemm.swap_linear(model, to=SparseLinear24)
+    assert last.skipped["0"] == "is a tcgemm.nn.SparseLinear24 already" and last.swapped == ["3"]
+    assert_undone((last, report), model, before, parameters)
     assert torch.equal(model[:4](x), expected)
     mixed = nn.Sequential(nn.Linear(8, 8).half(), nn.Linear(8, 8))
     with pytest.raises(RuntimeError, match="method is 'transposable'"):

@@ -32,8 +32,8 @@ def test_shared_memory(options):
     process.start()
     process.join()
     assert process.exitcode == 0 and torch.equal(w.to_dense(), 2 * before)
-    sent = ForkingPickler.loads(ForkingPickler.dumps(w))
-    sent.zero_()
+    copy = ForkingPickler.loads(ForkingPickler.dumps(w))
+    copy.zero_()
     assert torch.equal(w.to_dense(), torch.zeros(8, 16).half())
 
 
@@ -82,8 +82,8 @@ def test_data():
 
 def test_parts_that_are_no_parts():
     w, make = sparse(), SparseTensor24.from_parts
-    values, metadata, freed = w.values, w.metadata, w.values.clone()
-    freed.untyped_storage().resize_(0)
+    values, metadata, empty = w.values, w.metadata, w.values.clone()
+    empty.untyped_storage().resize_(0)
     for call, pieces in (
         (lambda: make(None, None, 16), ["values must be a torch.Tensor, but came NoneType"]),
         (lambda: make(values, None, 16), ["metadata must be a torch.Tensor"]),
@@ -108,19 +108,19 @@ def test_parts_that_are_no_parts():
             lambda: make(values, metadata, 16, transpose=(values[:, :4], metadata[:, :1])),
             ["the transpose of a matrix of k = 16", "has 16 rows", "of shape (8, 4)"],
         ),
-        (lambda: make(freed, metadata, 16), ["values must be inside their storage", "was freed"]),
+        (lambda: make(empty, metadata, 16), ["values must be inside their storage", "was freed"]),
         (lambda: make(values.clone().requires_grad_(), metadata, 16), ["must not need a gradient"]),
     ):
         assert_error_message(call, pieces)
     restore, arguments = sparse().__reduce_ex__(2)
     for place in range(6, 10):
-        flags = [1 if at == place else each for at, each in enumerate(arguments)]
+        flags = [1 if at == place else argument for at, argument in enumerate(arguments)]
         assert_error_message(lambda flags=flags: restore(*flags), ["is damaged", "True or False"])
     restore, arguments = tcgemm.compress24(torch.ones(4, 8).char(), prune=True).__reduce_ex__(2)
     leaf = (*arguments[:8], True, False)
     assert_error_message(lambda: restore(*leaf), ["is damaged: torch.int8 needs a gradient"])
-    made = make(values, metadata, 16, requires_grad=True)
-    assert made.requires_grad and torch.equal(made.detach().to_dense(), w.to_dense())
+    tensor = make(values, metadata, 16, requires_grad=True)
+    assert tensor.requires_grad and torch.equal(tensor.detach().to_dense(), w.to_dense())
 
 
 def test_a_file_calls_nothing_but_the_checked_constructor():

@@ -82,12 +82,12 @@ def test_epilogues(device, types, side):
         }
         terms |= {"alpha": 2.0**-8, "beta": 2.0, "activation": "relu", "out_dtype": out_dtype}
         result = multiply(side, w, x, **terms, **options_of(types))
-        right = expected(types, side, w, x, **terms)
-        reference.assert_exact(result, right)
+        value = expected(types, side, w, x, **terms)
+        reference.assert_exact(result, value)
         result, amax = multiply(
             side, w, x, op=torch.ops.tcgemm.scaled_mm_amax, **terms, **options_of(types)
         )
-        reference.assert_exact(result, right)
+        reference.assert_exact(result, value)
         terms.pop("scale_out")
         a, b = dense_sides(side, w, x)
         reference.assert_amax(amax, a, b, **terms, **options_of(types))
@@ -115,16 +115,16 @@ def test_any_strides(device, types, side, strides):
     w, x = operands(types, side, 40, 24, 68, device=device, strides=strides)
     shape = (40, 24) if side == "a" else (24, 40)
     values, form = operand_of(w)
-    right = expected(types, side, w, x)
+    value = expected(types, side, w, x)
     for out_strides in ("odd_pitch", "transposed_padded", "step_both"):
         out = cases.Guarded(out_strides, shape, dtype=types.outs[0], device=device)
         multiply(side, w, x, operand=(values, form), out=out.view, **options_of(types))
-        reference.assert_exact(out.view, right)
+        reference.assert_exact(out.view, value)
         assert out.untouched()
     # Values that are a part of another matrix, and begin anywhere in it.
     view = cases.empty("odd_pitch", values.shape, dtype=values.dtype, device=device).copy_(values)
     result = multiply(side, w, x, operand=(view, form), **options_of(types))
-    reference.assert_exact(result, right)
+    reference.assert_exact(result, value)
 
 
 @EVERY
@@ -166,12 +166,12 @@ def test_not_finite_ones(device):
     w[3, 8], w[3, 9:12] = float("inf"), 0
     x[5, 8] = float("nan")
     result = multiply("b", w, x)
-    right = torch.matmul(x.float(), w.float().t())
-    where = torch.zeros_like(result, dtype=torch.bool)
-    where[:, 3] = True
-    where[5] = True
-    assert torch.equal(result.isfinite() | where, torch.ones_like(where))
-    assert torch.equal(result[~where].float(), right[~where].bfloat16().float())
+    value = torch.matmul(x.float(), w.float().t())
+    mask = torch.zeros_like(result, dtype=torch.bool)
+    mask[:, 3] = True
+    mask[5] = True
+    assert torch.equal(result.isfinite() | mask, torch.ones_like(mask))
+    assert torch.equal(result[~mask].float(), value[~mask].bfloat16().float())
     assert torch.all(result[5].isnan() | (w[:, 8] == 0))
 
 
@@ -213,8 +213,8 @@ def test_linear24_is_scaled_mm(name, device, types):
         bias = types.addend(shape[0], out=out, device=device, largest=4)
         values, form = operand_of(w)
         terms = {"bias": bias, **options_of(types)}
-        right = multiply("b", w, x, **terms)
-        assert torch.equal(linear24(values, form, x, bias), right)
+        value = multiply("b", w, x, **terms)
+        assert torch.equal(linear24(values, form, x, bias), value)
         if not types.fp8:  # which opcheck cannot compare
             names = ("test_schema", "test_faketensor")
             opcheck(linear24.default, (values, form, x, bias), test_utils=names)

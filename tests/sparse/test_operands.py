@@ -73,15 +73,15 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("made", [negated, zero], ids=["negative bit", "ZeroTensor"])
+@pytest.mark.parametrize("make", [negated, zero], ids=["negative bit", "ZeroTensor"])
 @pytest.mark.parametrize("form", FORMS)
-def test_tensors_whose_memory_does_not_hold_their_elements(form, made):
+def test_tensors_whose_memory_does_not_hold_their_elements(form, make):
     w, function = sparse(), FORMS[form]
     x, bias = torch.randn(M, K), torch.randn(N)
     with torch.no_grad():
-        for operands in ((made(M, K), bias), (x, made(N)), (made(M, K), made(N))):
-            plain = [each.clone() for each in operands]  # clone() writes the elements to memory
-            assert not any(each.is_neg() or each._is_zerotensor() for each in plain)
+        for operands in ((make(M, K), bias), (x, make(N)), (make(M, K), make(N))):
+            plain = [tensor.clone() for tensor in operands]  # clone() writes the elements to memory
+            assert not any(tensor.is_neg() or tensor._is_zerotensor() for tensor in plain)
             expected = function(plain[0], w, plain[1])
             for _ in range(2):
                 assert torch.equal(function(operands[0], w, operands[1]), expected)

@@ -33,7 +33,7 @@ OPTIMIZERS = [
     (Adagrad, {"initial_accumulator_value": 0.5, "lr_decay": 0.1}),
 ]
 optimizers = pytest.mark.parametrize(
-    ("kind", "options"), OPTIMIZERS, ids=lambda each: getattr(each, "__name__", str(each))
+    ("kind", "options"), OPTIMIZERS, ids=lambda value: getattr(value, "__name__", str(value))
 )
 KINDS = [{}, {"transposable": True}, {"dense_gradient": True}, {"pattern": "1:2"}]
 kinds = pytest.mark.parametrize("form", KINDS, ids=["plain", "both", "dense", "f32"])
@@ -56,16 +56,16 @@ def loss_of(weight, x, y):
 def test_a_step_is_that_of_a_masked_dense_weight(kind, options, form, device):
     s = leaf(form, device)
     d = torch.nn.Parameter(s.detach().to_dense())
-    kept = s.detach().mask(torch.ones_like(d)).to_dense()
+    mask = s.detach().mask(torch.ones_like(d)).to_dense()
     x, y = torch.randn(M, K, device=device).to(s.dtype), torch.randn(M, N, device=device)
     # The functions that step all tensors at once, torch's choice on a GPU, round otherwise.
-    steps = [kind([each], lr=0.05, foreach=False, **options) for each in (s, d)]
+    steps = [kind([value], lr=0.05, foreach=False, **options) for value in (s, d)]
     losses = []
     for _ in range(STEPS):
         s.grad = None
         loss = loss_of(s, x, y)
         loss.backward()
-        d.grad = s.grad.to_dense() * kept
+        d.grad = s.grad.to_dense() * mask
         for step in steps:
             step.step()
         losses.append(loss.item())
@@ -75,7 +75,7 @@ def test_a_step_is_that_of_a_masked_dense_weight(kind, options, form, device):
         transpose = torch.ops.tcgemm.decompress24(values, metadata, N, s.pattern)
         assert torch.equal(transpose, d.t())
     assert (losses[-1] < losses[0]) is not options.get("maximize", False)
-    states = [each for each in steps[0].state[s].values() if getattr(each, "ndim", 0) == 2]
+    states = [value for value in steps[0].state[s].values() if getattr(value, "ndim", 0) == 2]
     assert states or kind is SGD
     if kind is SGD and form.get("dense_gradient"):
         return  # its momentum is the dense gradient
@@ -109,10 +109,10 @@ def test_training_with_adam_and_what_users_put_around_it(form):
     file.seek(0)
     other = AdamW(model.parameters(), lr=0.05)
     other.load_state_dict(torch.load(file, weights_only=True))
-    mine, loaded = step.state[model.weight], other.state[model.weight]
+    state, loaded = step.state[model.weight], other.state[model.weight]
     for name in ("exp_avg", "exp_avg_sq"):
         assert type(loaded[name]) is SparseTensor24
-        assert torch.equal(loaded[name].values, mine[name].values)
+        assert torch.equal(loaded[name].values, state[name].values)
     other.step()
 
 

@@ -14,7 +14,7 @@ from support.cases import BF16, E4M3, E5M2, F16, F32, NAMES, S8, S32, U8, gpu
 from support.error_asserts import assert_error_message
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
-every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
 devices = pytest.mark.parametrize("device", ["cpu", gpu("cuda", mark="sm90")])
 M, N, K = 24, 20, 36
 
@@ -29,14 +29,14 @@ def sparse(*shape, dtype=BF16, device="cpu", **options):
     return tcgemm.compress24(dense(*shape, dtype=dtype, device=device), prune=True, **options)
 
 
-def close(got, expected):
-    assert got.dtype is expected.dtype and got.shape == expected.shape
-    if got.device.type == "cpu":
-        assert torch.equal(got, expected)
+def close(result, expected):
+    assert result.dtype is expected.dtype and result.shape == expected.shape
+    if result.device.type == "cpu":
+        assert torch.equal(result, expected)
         return
-    eps = {F16: 2.0**-9, BF16: 2.0**-6, F32: 2.0**-9, E4M3: 0.13, E5M2: 0.26}.get(got.dtype, 0)
+    eps = {F16: 2.0**-9, BF16: 2.0**-6, F32: 2.0**-9, E4M3: 0.13, E5M2: 0.26}.get(result.dtype, 0)
     size = expected.float().abs().amax().item() if expected.numel() else 0
-    torch.testing.assert_close(got.float(), expected.float(), rtol=eps, atol=eps * size)
+    torch.testing.assert_close(result.float(), expected.float(), rtol=eps, atol=eps * size)
 
 
 # (what is called, with x (M, K), a weight (N, K) and y (N, 5))
@@ -100,22 +100,22 @@ OURS = {
 def test_torchs_functions(form, dtype, device):
     w = sparse(N, K, dtype=dtype, device=device)
     x, y = dense(M, K, dtype=dtype, device=device), dense(N, 5, dtype=dtype, device=device)
-    got, expected = FORMS[form](x, w, y), FORMS[form](x, w.to_dense(), y)
-    assert type(got) is torch.Tensor and got.shape == expected.shape
-    torch.testing.assert_close(got, expected, rtol=2**-6, atol=2**-4)
+    result, expected = FORMS[form](x, w, y), FORMS[form](x, w.to_dense(), y)
+    assert type(result) is torch.Tensor and result.shape == expected.shape
+    torch.testing.assert_close(result, expected, rtol=2**-6, atol=2**-4)
     for context in (torch.no_grad, torch.inference_mode):
         with context():
-            assert torch.equal(FORMS[form](x, w, y), got)
+            assert torch.equal(FORMS[form](x, w, y), result)
 
 
 @devices
 @pytest.mark.parametrize("form", OURS)
-@every
+@every_dtype
 def test_our_functions(form, dtype, device):
     if dtype in (S8, U8) and "scales" not in form:
         pytest.skip("int32 results take neither activations nor addends of other types")
     w, x = sparse(N, K, dtype=dtype, device=device), dense(M, K, dtype=dtype, device=device)
-    others = {
+    options = {
         "bias": torch.randn(N, device=device).abs(),
         "column": torch.randn(M, 1, device=device).abs(),
         "r": torch.randn(M, N, device=device),
@@ -123,11 +123,11 @@ def test_our_functions(form, dtype, device):
         "words": {"precision": "high"} if dtype is F32 else {},
     }
     if dtype in (E4M3, E5M2):  # sums of sparse operands stay in the tensor cores
-        others["words"] = {"precision": "fast"}
-    got = OURS[form](x, w, others)
-    close(got, OURS[form](x, w.to_dense(), others))
+        options["words"] = {"precision": "fast"}
+    result = OURS[form](x, w, options)
+    close(result, OURS[form](x, w.to_dense(), options))
     if dtype in (F16, BF16, F32):  # with gradients the call goes a longer way to the same operator
-        assert torch.equal(OURS[form](x.requires_grad_(), w, others), got)
+        assert torch.equal(OURS[form](x.requires_grad_(), w, options), result)
 
 
 @devices
@@ -135,14 +135,14 @@ def test_our_functions(form, dtype, device):
 def test_integers_are_exact(dtype, device):
     w, x = sparse(N, K, dtype=dtype, device=device), dense(M, K, dtype=dtype, device=device)
     expected = x.cpu().int() @ w.to_dense().cpu().int().t()
-    for got in (tcgemm.linear(x, w), x @ w.t(), (w @ x.t()).t()):
-        assert got.dtype is S32 and torch.equal(got.cpu(), expected)
+    for result in (tcgemm.linear(x, w), x @ w.t(), (w @ x.t()).t()):
+        assert result.dtype is S32 and torch.equal(result.cpu(), expected)
     mixed = tcgemm.linear(x.to(U8 if dtype is S8 else S8).abs(), w)
     assert mixed.dtype is S32
 
 
 @devices
-@every
+@every_dtype
 def test_out(dtype, device):
     w, x = sparse(N, K, dtype=dtype, device=device), dense(M, K, dtype=dtype, device=device)
     expected = tcgemm.linear(x, w, out_dtype=F32)
@@ -186,9 +186,9 @@ def test_float32_is_tf32_unless_it_is_asked_for_as_bf16(device):
     close(tcgemm.linear(x, four, precision="medium"), expected)
     with torch.autocast(device, dtype=BF16):
         for s in (w, four):
-            got = F.linear(x, s)
-            assert got.dtype is BF16
-            close(got, tcgemm.linear(x.to(BF16), s.to_dense().to(BF16)))
+            result = F.linear(x, s)
+            assert result.dtype is BF16
+            close(result, tcgemm.linear(x.to(BF16), s.to_dense().to(BF16)))
             assert tcgemm.linear(x, s, precision="highest").dtype is BF16
 
 

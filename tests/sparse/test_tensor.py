@@ -19,7 +19,7 @@ from support.cases import BF16, DEVICES, E4M3, E5M2, F16, F32, F64, NAMES, S8, U
 from support.error_asserts import assert_error_message, error_message
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
-every = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=NAMES.get)
 devices = pytest.mark.parametrize("device", DEVICES)
 
 
@@ -47,7 +47,7 @@ def same(first, second):
 
 
 @devices
-@every
+@every_dtype
 def test_prune_by_magnitude(dtype, device):
     w = dense(6, 24, dtype=dtype, device=device)
     pattern = "1:2" if dtype is F32 else "2:4"
@@ -56,8 +56,8 @@ def test_prune_by_magnitude(dtype, device):
     assert pruned.is_contiguous() and pruned.dtype is dtype and pruned.device == w.device
     sizes = w.float().abs().reshape(-1, group)
     order = sizes.argsort(dim=1, descending=True, stable=True)
-    kept = torch.zeros_like(sizes, dtype=torch.bool).scatter_(1, order[:, : group // 2], True)
-    expected = torch.where(kept.view(w.shape), w.float(), torch.zeros((), device=device))
+    mask = torch.zeros_like(sizes, dtype=torch.bool).scatter_(1, order[:, : group // 2], True)
+    expected = torch.where(mask.view(w.shape), w.float(), torch.zeros((), device=device))
     assert same(pruned, expected.to(dtype))
     assert same(tcgemm.prune24(w.t().contiguous().t()), pruned)
     if dtype is F32:
@@ -75,7 +75,7 @@ def test_prune_in_both_directions(device):
 
 
 @devices
-@every
+@every_dtype
 def test_prune_by_a_mask(dtype, device):
     w = dense(5, 14, dtype=dtype, device=device)
     mask = tcgemm.prune24(torch.rand(5, 14, device=device) + 1) != 0  # 1:2, which is 2:4 as well
@@ -83,9 +83,9 @@ def test_prune_by_a_mask(dtype, device):
     expected = torch.where(mask, w.float(), torch.zeros((), device=device)).to(dtype)
     assert same(pruned, expected)
     mask[3, 8:11] = True
-    group, first, most = (2, 8, 1) if dtype is F32 else (4, 8, 2)
+    group, first, limit = (2, 8, 1) if dtype is F32 else (4, 8, 2)
     text = error_message(lambda: tcgemm.prune24(w, method="mask", mask=mask))
-    assert f"mask does not have the pattern {most}:{group}" in text
+    assert f"mask does not have the pattern {limit}:{group}" in text
     assert f"at row 3, column {first}" in text
 
 
@@ -132,7 +132,7 @@ def test_pruning_refuses():
 
 
 @devices
-@every
+@every_dtype
 @pytest.mark.parametrize("shape", [(8, 32), (3, 7), (1, 1), (5, 0), (0, 5), (130, 66)], ids=str)
 def test_compression_is_exact(shape, dtype, device):
     w = tcgemm.prune24(dense(*shape, dtype=dtype, device=device))
@@ -177,9 +177,9 @@ def test_what_it_says_of_itself():
 
 
 def test_no_method_hides_one_of_torch():
-    own = {name for name in vars(SparseTensor24) if not name.startswith("_")}
-    assert {"from_parts", "mask", "stored", "tensors"} <= own
-    assert not own & set(dir(torch.Tensor))
+    names = {name for name in vars(SparseTensor24) if not name.startswith("_")}
+    assert {"from_parts", "mask", "stored", "tensors"} <= names
+    assert not names & set(dir(torch.Tensor))
 
 
 def test_parts_that_do_not_belong_together_are_refused():
@@ -264,16 +264,16 @@ def test_parameters_stay_parameters():
 @pytest.mark.gpu
 def test_moves_to_a_gpu_and_back():
     for s in variants():
-        moved = s.cuda()
-        assert moved.device.type == "cuda" and moved.tiles.device.type == "cuda"
-        assert same(moved.cpu(), s) and same(moved.to_dense().cpu(), s.to_dense())
-        assert (moved.transposed_tiles is not None) is s.transposable
+        on_gpu = s.cuda()
+        assert on_gpu.device.type == "cuda" and on_gpu.tiles.device.type == "cuda"
+        assert same(on_gpu.cpu(), s) and same(on_gpu.to_dense().cpu(), s.to_dense())
+        assert (on_gpu.transposed_tiles is not None) is s.transposable
         file = io.BytesIO()
-        torch.save(moved, file)
+        torch.save(on_gpu, file)
         file.seek(0)
         assert same(torch.load(file, weights_only=True, map_location="cpu"), s)
-        target = torch.zeros_like(moved)
-        assert same(target.copy_(s), moved)
+        target = torch.zeros_like(on_gpu)
+        assert same(target.copy_(s), on_gpu)
 
 
 @devices
@@ -332,7 +332,7 @@ def test_arithmetic_that_keeps_zeros(device):
         other = s * 0.5
         factor = dense(*s.shape, dtype=s.dtype, device=device)
         one = torch.tensor(3.0, device=device)
-        for got, expected in (
+        for result, expected in (
             (s * 2, d * 2),
             (2 * s, 2 * d),
             (s / 4, d / 4),
@@ -345,8 +345,8 @@ def test_arithmetic_that_keeps_zeros(device):
             (s.sub(other, alpha=2), d - d),
             (torch.zeros_like(s), torch.zeros_like(d)),
         ):
-            assert type(got) is SparseTensor24 and torch.equal(got.to_dense(), expected)
-            assert torch.equal(got.t().to_dense(), expected.t())
+            assert type(result) is SparseTensor24 and torch.equal(result.to_dense(), expected)
+            assert torch.equal(result.t().to_dense(), expected.t())
         assert type(s + factor) is torch.Tensor and torch.equal(s + factor, d + factor)
         assert torch.equal(s - sparse(*s.shape, dtype=s.dtype, device=device) + d, s + d) is False
 
@@ -354,7 +354,7 @@ def test_arithmetic_that_keeps_zeros(device):
 @devices
 def test_arithmetic_in_place_stays_at_the_kept_positions(device):
     for s in variants(device):
-        kept = s.mask(torch.ones(s.shape, dtype=s.dtype, device=device)).to_dense()
+        mask = s.mask(torch.ones(s.shape, dtype=s.dtype, device=device)).to_dense()
         other = dense(*s.shape, dtype=s.dtype, device=device)
         steps = (
             (lambda t, other: t.mul_(2), lambda d, other: d * 2),
@@ -376,7 +376,7 @@ def test_arithmetic_in_place_stays_at_the_kept_positions(device):
             ),
         )
         for work, reference in steps:
-            d = reference(s.to_dense(), other) * kept
+            d = reference(s.to_dense(), other) * mask
             assert work(s, other) is s and torch.equal(s.to_dense(), d)
             if s.transposable:
                 parts = (*s.stored(True)[:2], s.stored_shape[0], s.pattern)
@@ -402,11 +402,11 @@ def test_what_is_not_there_says_so():
 @pytest.mark.parametrize("target", ["meta", gpu("cuda")])
 def test_other_devices_have_the_same_parts(target):
     for s in variants():
-        moved = s.to(target)
-        assert moved.pattern == s.pattern and moved.shape == s.shape
+        on_target = s.to(target)
+        assert on_target.pattern == s.pattern and on_target.shape == s.shape
         for name in ("values", "metadata"):
-            assert getattr(moved, name).shape == getattr(s, name).shape
-            assert getattr(moved, name).device.type == target
+            assert getattr(on_target, name).shape == getattr(s, name).shape
+            assert getattr(on_target, name).device.type == target
     assert sparse(8, 8).to("meta").half().is_meta
 
 
@@ -416,14 +416,14 @@ def test_gradients_of_what_makes_and_unmakes_it():
     assert s.requires_grad and not s.is_leaf
     factor = torch.randn(6, 10)
     (s.to_dense() * factor).sum().backward()
-    kept = s.detach().to_dense() != 0
-    assert torch.equal(w.grad, factor * kept)
+    mask = s.detach().to_dense() != 0
+    assert torch.equal(w.grad, factor * mask)
     leaf = s.detach().requires_grad_()
     (leaf.to_dense() * factor).sum().backward()
     assert type(leaf.grad) is SparseTensor24 and leaf.grad.metadata is leaf.metadata
-    assert torch.equal(leaf.grad.to_dense(), factor * kept)
+    assert torch.equal(leaf.grad.to_dense(), factor * mask)
     (leaf.half().float() * 2).to_dense().sum().backward()
-    assert torch.equal(leaf.grad.to_dense(), factor * kept + 2 * kept)
+    assert torch.equal(leaf.grad.to_dense(), factor * mask + 2 * mask)
     template = tcgemm.compress24(w.detach(), prune=True, dense_gradient=True)
     w.grad = None
     (template.mask(w).to_dense() * factor).sum().backward()

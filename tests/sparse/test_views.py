@@ -21,20 +21,20 @@ def sparse(shape):
 
 
 def assert_refused_or_right(view, w):
-    """A view of w is that of the dense matrix. Views that the dense matrix refuses are refused."""
+    """A view of w equals the view of the dense matrix, and is refused where the dense view is."""
     try:
         expected = view(w.to_dense())
     except (RuntimeError, IndexError):
         expected = None
     try:
-        got = view(w)
+        result = view(w)
     except (RuntimeError, IndexError, NotImplementedError) as error:
         assert "INTERNAL" not in str(error)
         assert expected is None or expected.shape != w.shape
         return
     assert expected is not None, "the dense matrix refuses it"
-    assert type(got) is SparseTensor24
-    assert torch.equal(got.to_dense(), expected) and got.stride() == expected.stride()
+    assert type(result) is SparseTensor24
+    assert torch.equal(result.to_dense(), expected) and result.stride() == expected.stride()
 
 
 @shapes

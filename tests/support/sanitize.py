@@ -168,7 +168,7 @@ def sparse(row):
             if odd and row.layout != "TN":
                 continue  # copies are K-major
             largest = row.types.largest(k)
-            w = sparse_operands.made(m, k, row.types.a, largest=largest)
+            w = sparse_operands.sparse_matrix(m, k, row.types.a, largest=largest)
             x = cases.make("contiguous", n, k, dtype=row.types.b, largest=largest)
             on_x = x.cuda() if row.layout == "TN" else x.t().contiguous().cuda().t()
             on_x, x = (on_x.t(), x.t()) if side == "a" else (on_x, x)
