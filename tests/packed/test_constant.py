@@ -31,7 +31,7 @@ class Seen(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def seen(call):
+def constants(call):
     with Seen() as mode:
         call()
     return mode.constant
@@ -48,14 +48,14 @@ def test_a_kept_order_is_constant():
         lambda: tcgemm.linear(x.clone().requires_grad_(), packed, activation="relu").sum(),
     ):
         packed.arranged()
-        assert seen(call) == [True]
+        assert constants(call) == [True]
     packed.codes[3, 5] ^= 1  # the next product makes another order, and keeps it
     before = packed.stored.kept.order
     assert torch.equal(tcgemm.linear(x, packed), tcgemm.mm(x, packed.dequantize().t()))
     assert packed.stored.kept.order is not before
     layer = tcgemm.nn.PackedLinear.from_packed(packed)
     layer(x)
-    assert seen(lambda: layer(x)) == [True]
+    assert constants(lambda: layer(x)) == [True]
 
 
 def test_an_order_that_is_not_kept_is_not_constant():
@@ -71,7 +71,7 @@ def test_an_order_that_is_not_kept_is_not_constant():
         return module.forward
 
     torch.compile(lambda x: tcgemm.linear(x, packed), fullgraph=True, backend=backend)(x)
-    assert graphs and not any("constant_b" in each for each in graphs)
+    assert graphs and not any("constant_b" in graph for graph in graphs)
 
 
 KINDS = (Case("int4", 128), Case("int4", 32, "points"), Case("nf4", 64), Case("int8", None))
@@ -102,13 +102,13 @@ def test_the_input_is_what_the_kernel_before_wrote(rows):
     ]
     x = torch.randint(-1, 2, (rows, K), device="cuda").half()
     results = [x]
-    for each in weights:
-        results.append(tcgemm.linear(results[-1].sign(), each))
+    for weight in weights:
+        results.append(tcgemm.linear(results[-1].sign(), weight))
         torch.cuda.synchronize()
     for _ in range(TIMES):
         y = x
-        for each in weights:
-            y = tcgemm.linear(y.sign(), each)
+        for weight in weights:
+            y = tcgemm.linear(y.sign(), weight)
         assert torch.equal(y, results[-1])
 
 
@@ -119,8 +119,8 @@ def test_a_weight_that_changes_before_the_product(rows):
     codes = [torch.randint(0, 256, packed.codes.shape, device="cuda").byte() for _ in range(2)]
     x = torch.randn(rows, K, device="cuda").half()
     expected = []
-    for each in codes:
-        packed.codes.copy_(each)
+    for tensor in codes:
+        packed.codes.copy_(tensor)
         expected.append(tcgemm.linear(x, packed))
         torch.cuda.synchronize()
     assert not torch.equal(*expected)
@@ -156,6 +156,6 @@ def test_a_graph_loads_no_order_early_that_it_makes():
     tcgemm.linear(x, packed)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        assert seen(lambda: tcgemm.linear(x, packed)) == [True]
+        assert constants(lambda: tcgemm.linear(x, packed)) == [True]
         packed.codes.copy_(codes)
-        assert seen(lambda: tcgemm.linear(x, packed)) == [False]
+        assert constants(lambda: tcgemm.linear(x, packed)) == [False]

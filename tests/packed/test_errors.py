@@ -21,11 +21,11 @@ def pack(*args, **options):
     return lambda: tcgemm.pack_weight(*args, **options)
 
 
-def parts(packed=PACKED, **changed):
+def parts(packed=PACKED, **changes):
     """from_parts with some arguments changed."""
     names = ("codes", "scales", "zero_points", "offsets", "table", "global_scale", "format")
-    given = {name: getattr(packed, name) for name in (*names, "group_size")} | changed
-    return lambda: tcgemm.PackedWeight.from_parts(**given)
+    arguments = {name: getattr(packed, name) for name in (*names, "group_size")} | changes
+    return lambda: tcgemm.PackedWeight.from_parts(**arguments)
 
 
 PACKING = {
@@ -351,16 +351,16 @@ PRODUCTS = {
     ("call", "text"), [*PACKING.values(), *PARTS.values()], ids=[*PACKING, *PARTS]
 )
 def test_a_weight_is_refused(call, text):
-    with pytest.raises((RuntimeError, TypeError)) as caught:
+    with pytest.raises((RuntimeError, TypeError)) as excinfo:
         call()
-    assert str(caught.value) == text
+    assert str(excinfo.value) == text
 
 
 @pytest.mark.parametrize(("call", "text"), PRODUCTS.values(), ids=PRODUCTS)
 def test_a_product_is_refused(call, text):
-    with pytest.raises((RuntimeError, TypeError)) as caught:
+    with pytest.raises((RuntimeError, TypeError)) as excinfo:
         call()
-    assert str(caught.value) == text
+    assert str(excinfo.value) == text
 
 
 @pytest.mark.parametrize(("call", "pieces"), packed_weight_errors.TABLE)

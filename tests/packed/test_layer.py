@@ -46,30 +46,30 @@ def same(state, other):
 @pytest.mark.parametrize("device", DEVICES)
 @formats
 def test_forward_is_the_product_with_the_dequantised_weight(format, device):
-    made = layer(format).to(device)
+    module = layer(format).to(device)
     x = X.to(device)
-    expected = tcgemm.linear(x, made.packed.dequantize(torch.float16), made.bias)
-    assert torch.allclose(made(x).float(), expected.float(), rtol=2e-3, atol=2e-3)
+    expected = tcgemm.linear(x, module.packed.dequantize(torch.float16), module.bias)
+    assert torch.allclose(module(x).float(), expected.float(), rtol=2e-3, atol=2e-3)
     if device == "cpu":
-        assert torch.equal(made(x), expected)
+        assert torch.equal(module(x), expected)
     for shape in ((128,), (2, 3, 128), (0, 128)):
-        assert made(torch.zeros(shape, device=device).half()).shape == (*shape[:-1], 32)
+        assert module(torch.zeros(shape, device=device).half()).shape == (*shape[:-1], 32)
 
 
 @formats
 def test_a_new_layer_is_zero(format):
-    made = empty(format, bias_dtype=torch.bfloat16)
-    assert (made(X.bfloat16()) == 0).all() and (made.packed.dequantize() == 0).all()
-    assert made.weight.dtype is torch.bfloat16
+    module = empty(format, bias_dtype=torch.bfloat16)
+    assert (module(X.bfloat16()) == 0).all() and (module.packed.dequantize() == 0).all()
+    assert module.weight.dtype is torch.bfloat16
 
 
 @formats
 def test_states_are_plain_tensors(format, tmp_path):
-    made = layer(format)
-    expected, state = made(X), made.state_dict()
-    parts = made.packed
+    module = layer(format)
+    expected, state = module(X), module.state_dict()
+    parts = module.packed
     names = ("codes", "scales", "table", "global_scale", "bias")
-    assert list(state) == [n for n in names if getattr(made, n) is not None]
+    assert list(state) == [n for n in names if getattr(module, n) is not None]
     assert all(type(tensor) is torch.Tensor for tensor in state.values())
     assert state["codes"].dtype is parts.codes.dtype and state["scales"].dtype is parts.scales.dtype
 
@@ -82,9 +82,9 @@ def test_states_are_plain_tensors(format, tmp_path):
     assert torch.equal(meta(X), expected) and same(meta.state_dict(), state)
 
     save_file(state, tmp_path / "state.safetensors")
-    again = empty(format, bias_dtype=torch.float16)
-    again.load_state_dict(load_file(tmp_path / "state.safetensors"))
-    assert torch.equal(again(X), expected)
+    other = empty(format, bias_dtype=torch.float16)
+    other.load_state_dict(load_file(tmp_path / "state.safetensors"))
+    assert torch.equal(other(X), expected)
 
 
 def test_save_model_of_safetensors(tmp_path):
@@ -98,10 +98,10 @@ def test_save_model_of_safetensors(tmp_path):
 @formats
 def test_the_state_of_a_linear_is_packed(format):
     dense = linear()
-    made = empty(format, scale_dtype=None, bias_dtype=torch.float16)
-    made.load_state_dict(dense.state_dict())
+    module = empty(format, scale_dtype=None, bias_dtype=torch.float16)
+    module.load_state_dict(dense.state_dict())
     expected = PackedLinear.from_linear(dense, **options_of(format))
-    assert torch.equal(made(X), expected(X))
+    assert torch.equal(module(X), expected(X))
     points = PackedLinear(128, 32, zero_points=True, bias_dtype=torch.float16)
     points.load_state_dict(dense.state_dict())
     assert points.zero_points is not None
@@ -110,10 +110,10 @@ def test_the_state_of_a_linear_is_packed(format):
 
 def test_a_state_has_the_dtype_of_its_scales():
     state = layer().state_dict()
-    made = empty(scale_dtype=torch.float32)
-    made.load_state_dict(state)
-    assert made.scales.dtype is torch.float16 and same(
-        made.state_dict(), state | {"bias": made.bias.detach()}
+    module = empty(scale_dtype=torch.float32)
+    module.load_state_dict(state)
+    assert module.scales.dtype is torch.float16 and same(
+        module.state_dict(), state | {"bias": module.bias.detach()}
     )
 
 
@@ -137,25 +137,25 @@ ERRORS = {
 
 @pytest.mark.parametrize(("state", "text"), ERRORS.values(), ids=ERRORS)
 def test_a_state_of_another_layer_is_refused(state, text):
-    made = nn.Sequential(empty())
-    before = made.state_dict()
-    with pytest.raises(RuntimeError) as caught:
-        made.load_state_dict({f"0.{name}": each for name, each in state().items()})
-    assert text in str(caught.value)
-    assert same(made.state_dict(), before)
+    module = nn.Sequential(empty())
+    before = module.state_dict()
+    with pytest.raises(RuntimeError) as excinfo:
+        module.load_state_dict({f"0.{name}": tensor for name, tensor in state().items()})
+    assert text in str(excinfo.value)
+    assert same(module.state_dict(), before)
 
 
 def test_a_state_of_another_code_book_is_refused():
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         empty("nf4").load_state_dict(layer("fp4").state_dict())
     assert (
         "the layer: tcgemm.nn.PackedLinear: table differs from the table of 'nf4'; load the state "
-        "into a layer of its format, or of the format 'table'." in str(caught.value)
+        "into a layer of its format, or of the format 'table'." in str(excinfo.value)
     )
-    made = empty("table", bias_dtype=torch.float16)
+    module = empty("table", bias_dtype=torch.float16)
     source = layer("fp4")
-    made.load_state_dict(source.state_dict())
-    assert torch.equal(made(X), source(X))
+    module.load_state_dict(source.state_dict())
+    assert torch.equal(module(X), source(X))
 
 
 def test_missing_and_unexpected_parts_are_named():
@@ -168,63 +168,63 @@ def test_missing_and_unexpected_parts_are_named():
 
 @formats
 def test_copies(format):
-    made = layer(format)
-    expected = made(X)
+    module = layer(format)
+    expected = module(X)
     file = io.BytesIO()
-    torch.save(made, file)
+    torch.save(module, file)
     file.seek(0)
-    for copied in (
-        copy.deepcopy(made),
-        pickle.loads(pickle.dumps(made)),
+    for copy_of_it in (
+        copy.deepcopy(module),
+        pickle.loads(pickle.dumps(module)),
         torch.load(file, weights_only=False),
     ):
-        assert copied._packed is None and torch.equal(copied(X), expected)
-    assert made._packed is not None
+        assert copy_of_it._packed is None and torch.equal(copy_of_it(X), expected)
+    assert module._packed is not None
 
 
 @formats
 def test_moves_convert_the_bias_alone(format):
-    made = layer(format)
-    state = made.state_dict()
+    module = layer(format)
+    state = module.state_dict()
     for move, dtype in (
         (lambda m: m.bfloat16(), torch.bfloat16),
         (lambda m: m.to(torch.float32), torch.float32),
     ):
-        moved = move(copy.deepcopy(made))
-        assert moved.bias.dtype is dtype and moved.weight.dtype is dtype
-        found = moved.state_dict()
+        other = move(copy.deepcopy(module))
+        assert other.bias.dtype is dtype and other.weight.dtype is dtype
+        moved_state = other.state_dict()
         assert same(
-            {k: v for k, v in found.items() if k != "bias"},
+            {k: v for k, v in moved_state.items() if k != "bias"},
             {k: v for k, v in state.items() if k != "bias"},
         )
-        assert moved.packed.dequantize().dtype is dtype
-    assert made.to("meta").codes.is_meta
+        assert other.packed.dequantize().dtype is dtype
+    assert module.to("meta").codes.is_meta
 
 
 def test_to_linear():
-    made = layer()
-    dense = made.to_linear()
+    module = layer()
+    dense = module.to_linear()
     assert type(dense) is tcgemm.nn.Linear and dense.weight.dtype is torch.float16
-    assert torch.equal(dense(X), made(X)) and dense.weight.requires_grad
-    assert made.to_linear(torch.float32).weight.dtype is torch.float32
+    assert torch.equal(dense(X), module(X)) and dense.weight.requires_grad
+    assert module.to_linear(torch.float32).weight.dtype is torch.float32
     without = layer(bias=False).to_linear()
     assert without.bias is None and without.weight.dtype is torch.float16
 
 
 def test_from_packed_shares_the_tensors():
     packed = tcgemm.pack_weight(torch.randn(32, 128).half(), "int4", 32, zero_points=True)
-    made = PackedLinear.from_packed(packed, torch.ones(32), activation="gelu")
-    assert made.codes is packed.codes and (made.format, made.group_size) == ("int4", 32)
-    assert torch.equal(made(X), tcgemm.linear(X, packed, torch.ones(32), activation="gelu"))
-    with pytest.raises(TypeError) as caught:
+    module = PackedLinear.from_packed(packed, torch.ones(32), activation="gelu")
+    assert module.codes is packed.codes and (module.format, module.group_size) == ("int4", 32)
+    assert torch.equal(module(X), tcgemm.linear(X, packed, torch.ones(32), activation="gelu"))
+    with pytest.raises(TypeError) as excinfo:
         PackedLinear.from_packed(torch.ones(32, 128))
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "tcgemm.nn.PackedLinear.from_packed: packed must be a tcgemm.PackedWeight, but is Tensor; "
         "make one with tcgemm.pack_weight."
     )
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         PackedLinear.from_packed(packed.t())
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "tcgemm.nn.PackedLinear.from_packed: packed has shape (128, 32), and is a transpose, and "
         "bias has shape None, but a layer has a weight (N, K) and a bias (N,); pass the weight of "
         "32 rows as it was packed."
@@ -232,8 +232,8 @@ def test_from_packed_shares_the_tensors():
 
 
 def test_what_other_code_reads_of_the_weight():
-    made = layer()
-    weight, dense = made.weight, made.packed.dequantize()
+    module = layer()
+    weight, dense = module.weight, module.packed.dequantize()
     assert isinstance(weight, torch.Tensor) and weight.dtype is torch.float16
     assert weight.shape == (32, 128) and not weight.requires_grad and weight.device.type == "cpu"
     assert torch.equal(weight.to_dense(), dense) and torch.equal(weight.detach() + 0, dense)
@@ -243,12 +243,12 @@ def test_what_other_code_reads_of_the_weight():
         "the codes and scales and read-only; load a weight with load_state_dict, or make another "
         "layer with from_linear."
     )
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         weight.mul_(2)
-    assert str(caught.value) == text
-    with pytest.raises(RuntimeError) as caught:
-        made.weight = dense
-    assert str(caught.value) == (
+    assert str(excinfo.value) == text
+    with pytest.raises(RuntimeError) as excinfo:
+        module.weight = dense
+    assert str(excinfo.value) == (
         "tcgemm.nn.PackedLinear: weight is assigned Tensor, but it is the dequantised form of the "
         "codes and scales; load a weight with load_state_dict, or make another layer with "
         "from_linear or from_packed."
@@ -257,53 +257,53 @@ def test_what_other_code_reads_of_the_weight():
 
 @formats
 def test_released_codes(format):
-    made = layer(format)
-    expected, state = made(X), {k: v.clone() for k, v in made.state_dict().items()}
-    made.release_codes()
-    assert made.codes is None and torch.equal(made(X), expected)
-    assert same(made.state_dict(), state) and made.weight.shape == (32, 128)
-    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert copied.codes is not None and torch.equal(copied(X), expected)
-    assert made.codes is None and torch.equal(made.to_linear()(X), expected)
+    module = layer(format)
+    expected, state = module(X), {k: v.clone() for k, v in module.state_dict().items()}
+    module.release_codes()
+    assert module.codes is None and torch.equal(module(X), expected)
+    assert same(module.state_dict(), state) and module.weight.shape == (32, 128)
+    for copy_of_it in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert copy_of_it.codes is not None and torch.equal(copy_of_it(X), expected)
+    assert module.codes is None and torch.equal(module.to_linear()(X), expected)
     torch._dynamo.reset()
-    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(X), expected)
     other = layer(format)
-    made.load_state_dict(other.state_dict())
-    assert made.codes is not None and torch.equal(made(X), other(X))
-    made.release_codes()
-    made.scales = other.scales.clone()  # a new buffer beside released codes
-    assert torch.equal(made(X), other(X))
-    made.release_codes()
-    assert made.bfloat16().codes is not None and made.bias.dtype is torch.bfloat16
+    module.load_state_dict(other.state_dict())
+    assert module.codes is not None and torch.equal(module(X), other(X))
+    module.release_codes()
+    module.scales = other.scales.clone()  # a new buffer beside released codes
+    assert torch.equal(module(X), other(X))
+    module.release_codes()
+    assert module.bfloat16().codes is not None and module.bias.dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("change", ["in place", "assigned", "loaded"])
 def test_a_forward_sees_every_change(change):
-    made, other = layer(), layer()
-    made(X)
+    module, other = layer(), layer()
+    module(X)
     if change == "in place":
-        made.codes.copy_(other.codes)
-        made.scales.copy_(other.scales)
+        module.codes.copy_(other.codes)
+        module.scales.copy_(other.scales)
     elif change == "assigned":
-        made.codes, made.scales = other.codes, other.scales
+        module.codes, module.scales = other.codes, other.scales
     else:
-        made.load_state_dict(other.state_dict())
-    made.bias = other.bias
-    assert torch.equal(made(X), other(X))
+        module.load_state_dict(other.state_dict())
+    module.bias = other.bias
+    assert torch.equal(module(X), other(X))
 
 
 def test_gradients_of_x_and_the_bias():
-    made = layer()
-    made.bias.requires_grad_()
-    dense = made.to_linear()
+    packed = layer()
+    packed.bias.requires_grad_()
+    dense = packed.to_linear()
     g = torch.randn(3, 32).half()
-    found = []
-    for module in (made, dense):
+    results = []
+    for module in (packed, dense):
         x = X.clone().requires_grad_()
-        found.append(torch.autograd.grad(module(x), (x, module.bias), g))
-    for mine, its in zip(*found, strict=True):
-        assert torch.equal(mine, its)
+        results.append(torch.autograd.grad(module(x), (x, module.bias), g))
+    for grad, expected in zip(*results, strict=True):
+        assert torch.equal(grad, expected)
     assert not any(parameter.requires_grad for parameter in layer().parameters())
 
 
@@ -311,33 +311,33 @@ def test_gradients_of_x_and_the_bias():
 @pytest.mark.parametrize("format", ["int4", "nvfp4"])
 def test_compiled_layers(format, warm):
     torch._dynamo.reset()
-    made = layer(format)
-    expected = copy.deepcopy(made)(X)
+    module = layer(format)
+    expected = copy.deepcopy(module)(X)
     if warm:
-        made(X)
-    compiled = torch.compile(made, fullgraph=True, backend="aot_eager")
+        module(X)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     x = X.clone().requires_grad_()
     assert torch.equal(compiled(x), expected) and torch.equal(compiled(x), expected)
     (gradient,) = torch.autograd.grad(compiled(x).float().sum(), x)
-    assert torch.equal(gradient, torch.autograd.grad(made(x).float().sum(), x)[0])
-    made.scales.view(torch.uint8 if format == "nvfp4" else torch.int16).zero_()
-    assert torch.equal(compiled(x), made(x))
+    assert torch.equal(gradient, torch.autograd.grad(module(x).float().sum(), x)[0])
+    module.scales.view(torch.uint8 if format == "nvfp4" else torch.int16).zero_()
+    assert torch.equal(compiled(x), module(x))
 
 
 def test_export_and_vmap():
-    made = layer()
-    exported = torch.export.export(made, (X,)).module()
-    assert torch.equal(exported(X), made(X))
-    assert torch.equal(torch.vmap(made)(X), made(X))
+    module = layer()
+    exported = torch.export.export(module, (X,)).module()
+    assert torch.equal(exported(X), module(X))
+    assert torch.equal(torch.vmap(module)(X), module(X))
 
 
 def test_activations_and_batch_invariance():
     dense = tcgemm.nn.Linear(128, 32, activation="gelu", batch_invariant=True).half()
-    made = PackedLinear.from_linear(dense)
-    assert made.activation == "gelu" and made.batch_invariant
-    assert "format=int4, group_size=128, activation=gelu, batch_invariant=True" in repr(made)
+    module = PackedLinear.from_linear(dense)
+    assert module.activation == "gelu" and module.batch_invariant
+    assert "format=int4, group_size=128, activation=gelu, batch_invariant=True" in repr(module)
     with pytest.raises(RuntimeError, match="PackedLinear: activation is"):
-        made.activation = "tanh"
+        module.activation = "tanh"
 
 
 def mlp(dtype=torch.float16):
@@ -356,7 +356,7 @@ def test_swap_linear():
     report.undo()
     assert torch.equal(model(X), expected)
     tcgemm.swap_linear(model, to=PackedLinear, format="int8")
-    assert [type(each).__name__ for each in model] == ["PackedLinear", "ReLU"] + [
+    assert [type(child).__name__ for child in model] == ["PackedLinear", "ReLU"] + [
         "PackedLinear"
     ] * 2
     near = model(X)
@@ -377,15 +377,15 @@ def test_a_model_without_other_parameters_gets_a_placeholder():
 
 
 def test_swap_linear_refuses_options():
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         tcgemm.swap_linear(mlp(), to=PackedLinear, format="int3")
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "tcgemm.swap_linear: format is 'int3', but there are int4, int8, e4m3, nf4, fp4, mxfp4, "
         "nvfp4, table; pass one of these."
     )
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         tcgemm.swap_linear(mlp(), to=PackedLinear, group_size=48)
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "tcgemm.swap_linear: group_size is 48, but the format 'int4' has groups of 32, 64, 128, "
         "None (a whole row); pass one of these."
     )
@@ -410,19 +410,19 @@ def test_an_adapter_learns_beside_a_weight_of_four_bits():
     model = nn.Sequential(nn.Linear(128, 64), nn.GELU(), nn.Linear(64, 16)).bfloat16()
     tcgemm.swap_linear(model, to=PackedLinear, format="nf4")
     model = nn.Sequential(Adapter(model[0]), model[1], Adapter(model[2]))
-    before = {name: each.clone() for name, each in model.state_dict().items() if "base" in name}
-    x, wanted = torch.randn(64, 128).bfloat16(), torch.randn(64, 16).bfloat16()
-    learning = [each for each in model.parameters() if each.requires_grad]
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items() if "base" in name}
+    x, target = torch.randn(64, 128).bfloat16(), torch.randn(64, 16).bfloat16()
+    learning = [tensor for tensor in model.parameters() if tensor.requires_grad]
     assert len(learning) == 4
     optimizer = torch.optim.Adam(learning, lr=1e-2)
     losses = []
     for _ in range(60):
         optimizer.zero_grad()
-        loss = nn.functional.mse_loss(model(x).float(), wanted.float())
+        loss = nn.functional.mse_loss(model(x).float(), target.float())
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
     assert all(
-        torch.equal(bits(model.state_dict()[name]), bits(each)) for name, each in before.items()
+        torch.equal(bits(model.state_dict()[name]), bits(tensor)) for name, tensor in before.items()
     )

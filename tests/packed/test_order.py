@@ -59,33 +59,33 @@ def test_inverse_of_the_device_order(case, device):
     packed = case.pack(torch.randn(136, 256, device=device))
     parts, layout = parts_of(packed.arranged(), packed.order, 256)
     assert torch.equal(bits(parts.codes), bits(packed.codes))
-    again = arranged(parts, layout)
-    assert torch.equal(again, packed.arranged())
+    words = arranged(parts, layout)
+    assert torch.equal(words, packed.arranged())
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_a_device_has_the_bits_of_the_cpu(case, device):
     w = torch.randn(136, 256)
-    here, there = case.pack(w), case.pack(w.to(device))
+    on_cpu, on_device = case.pack(w), case.pack(w.to(device))
     for name in ("codes", "scales", "zero_points", "offsets", "table", "global_scale"):
-        mine, its = getattr(here, name), getattr(there, name)
-        assert (mine is None and its is None) or torch.equal(bits(mine), bits(its.cpu())), name
-    assert torch.equal(here.arranged(), there.arranged().cpu())
-    assert torch.equal(here.dequantize(), there.dequantize().cpu())
+        a, b = getattr(on_cpu, name), getattr(on_device, name)
+        assert (a is None and b is None) or torch.equal(bits(a), bits(b.cpu())), name
+    assert torch.equal(on_cpu.arranged(), on_device.arranged().cpu())
+    assert torch.equal(on_cpu.dequantize(), on_device.dequantize().cpu())
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_dequantize_is_the_definition(case):
     packed = case.pack(torch.randn(5, 128).bfloat16())
     expected = packed_weight_order.dense(packed)
-    found = packed.dequantize(torch.float32)
+    values = packed.dequantize(torch.float32)
     if case.zeros == "offsets":  # a sum, which float32 rounds
-        assert torch.allclose(found.double(), expected, rtol=0, atol=2.0**-22)
+        assert torch.allclose(values.double(), expected, rtol=0, atol=2.0**-22)
     else:
-        assert torch.equal(found, expected.float())
+        assert torch.equal(values, expected.float())
     for dtype in (torch.float16, torch.bfloat16):
-        assert torch.equal(packed.dequantize(dtype), found.to(dtype))
+        assert torch.equal(packed.dequantize(dtype), values.to(dtype))
 
 
 def test_an_odd_row_leaves_the_last_bits_zero():

@@ -36,7 +36,7 @@ def float_scales(packed):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-@pytest.mark.parametrize("case", [each for each in CASES if each.zeros == "none"], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.zeros == "none"], ids=str)
 def test_every_element_is_rounded_to_the_nearest_value(case, dtype):
     w = torch.randn(7, 256).to(dtype)
     packed = case.pack(w)
@@ -72,9 +72,9 @@ def test_ties_of_e2m1_go_to_the_even_mantissa():
     even = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0])
     w = torch.zeros(2, 32)
     w[0, :7], w[1, :7], w[:, 8] = ties, -ties, 6.0
-    found = tcgemm.pack_weight(w, "fp4", 32).dequantize()
-    assert torch.equal(found[0, :7], even) and torch.equal(found[1, :7], -even)
-    assert torch.equal(found, tcgemm.pack_weight(w, "mxfp4").dequantize())
+    values = tcgemm.pack_weight(w, "fp4", 32).dequantize()
+    assert torch.equal(values[0, :7], even) and torch.equal(values[1, :7], -even)
+    assert torch.equal(values, tcgemm.pack_weight(w, "mxfp4").dequantize())
 
 
 def test_the_nf4_table_has_the_quantiles_of_the_normal_distribution():
@@ -87,14 +87,14 @@ def test_the_nf4_table_has_the_quantiles_of_the_normal_distribution():
     assert torch.allclose(table.double(), values / values.max(), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", [each for each in CASES if each.zeros != "offsets"], ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.zeros != "offsets"], ids=str)
 def test_the_least_squared_error_is_not_above_that_of_rounding(case):
     w = torch.randn(9, 256).bfloat16()
     w[0, :4] *= 8
     nearest, least = case.pack(w), case.pack(w, "mse")
-    errors = [(each.dequantize(torch.float32) - w.float()).square() for each in (nearest, least)]
+    errors = [(x.dequantize(torch.float32) - w.float()).square() for x in (nearest, least)]
     size = case.group_size or 256
-    groups = [each.unflatten(1, (-1, size)).sum(-1) for each in errors]
+    groups = [tensor.unflatten(1, (-1, size)).sum(-1) for tensor in errors]
     assert (groups[1] <= groups[0] * (1 + 1e-6)).all()
     assert groups[1].sum() < groups[0].sum()
 
@@ -104,8 +104,8 @@ def test_the_least_squared_error_of_int4_is_near_the_best_scale():
     packed = tcgemm.pack_weight(w, "int4", 128, method="mse")
     scales = torch.linspace(0.02, 1.0, 2000).reshape(-1, 1, 1)
     best = ((w / scales).round().clamp(-8, 7) * scales - w).square().sum(-1).amin(0)
-    found = (packed.dequantize() - w).square().sum(-1)
-    assert (found <= 1.05 * best).all()
+    error = (packed.dequantize() - w).square().sum(-1)
+    assert (error <= 1.05 * best).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -118,12 +118,12 @@ def test_a_group_that_is_not_finite_is_nan_and_no_other_changes(case, value, met
     clean = case.pack(w, method)
     w[1, 3] = value
     packed = case.pack(w, method)
-    found, expected = packed.dequantize(), clean.dequantize()
-    assert found[1, :size].isnan().all()
+    values, expected = packed.dequantize(), clean.dequantize()
+    assert values[1, :size].isnan().all()
     expected[1, :size] = math.nan
     if case.format != "nvfp4":  # its global scale comes from all finite elements
-        assert torch.equal(bits(found.nan_to_num(7.0)), bits(expected.nan_to_num(7.0)))
-    assert torch.equal(found.isnan(), expected.isnan())
+        assert torch.equal(bits(values.nan_to_num(7.0)), bits(expected.nan_to_num(7.0)))
+    assert torch.equal(values.isnan(), expected.isnan())
     out = tcgemm.linear(torch.ones(2, 256, device=device).half(), packed)
     assert out[:, 1].isnan().all() and out[:, [0, 2, 3]].isfinite().all()
 
@@ -150,9 +150,9 @@ def test_the_largest_and_the_smallest_magnitudes(format):
     case = Case(format, {"mxfp4": 32, "nvfp4": 16}.get(format, 64))
     for size in (1e-30, 1e30):
         w = torch.randn(2, 64) * size
-        found = case.pack(w).dequantize()
-        assert found.isfinite().all()
-        assert (found.double() - w.double()).norm() < 0.3 * w.double().norm()
+        values = case.pack(w).dequantize()
+        assert values.isfinite().all()
+        assert (values.double() - w.double()).norm() < 0.3 * w.double().norm()
 
 
 def test_scales_have_the_dtype_that_is_asked_for():
@@ -177,8 +177,8 @@ def test_any_strides_and_a_weight_that_learns():
     w = torch.randn(64, 48).t()
     expected = tcgemm.pack_weight(w.contiguous(), "int4", 32)
     assert torch.equal(tcgemm.pack_weight(w, "int4", 32).codes, expected.codes)
-    learned = tcgemm.pack_weight(torch.nn.Parameter(w), "int4", 32)
-    assert torch.equal(learned.codes, expected.codes) and not learned.scales.requires_grad
+    of_parameter = tcgemm.pack_weight(torch.nn.Parameter(w), "int4", 32)
+    assert torch.equal(of_parameter.codes, expected.codes) and not of_parameter.scales.requires_grad
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (3, 0), (0, 0), (1, 1)])

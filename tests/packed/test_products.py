@@ -60,7 +60,7 @@ def test_every_format(case, dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", EPILOGUES)
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_every_epilogue(function, name, device):
     w = torch.randn(N, K, device=device).bfloat16()
     packed = with_exact_elements(tcgemm.pack_weight(w, "int4", 32))
@@ -127,11 +127,11 @@ def test_gradients_are_those_of_the_dequantised_weight(case, activation, device)
         )
         for w in (packed, dense)
     ]
-    for mine, its in zip(*both, strict=True):
-        assert mine.dtype is its.dtype
-        assert torch.allclose(mine.float(), its.float(), rtol=2e-2, atol=2e-2)
+    for result, expected in zip(*both, strict=True):
+        assert result.dtype is expected.dtype
+        assert torch.allclose(result.float(), expected.float(), rtol=2e-2, atol=2e-2)
         if device == "cpu":
-            assert torch.equal(mine, its)
+            assert torch.equal(result, expected)
 
 
 def test_gradient_of_c_and_second_derivatives():
@@ -143,8 +143,8 @@ def test_gradient_of_c_and_second_derivatives():
         first = torch.autograd.grad(out.float().square().sum(), (x, c), create_graph=True)
         return *first, *torch.autograd.grad(first[0].float().sum(), (x, c))
 
-    for mine, its in zip(both(packed), both(packed.dequantize()), strict=True):
-        assert torch.equal(mine, its)
+    for result, expected in zip(both(packed), both(packed.dequantize()), strict=True):
+        assert torch.equal(result, expected)
 
 
 def test_transforms_of_torch_func():
@@ -167,8 +167,8 @@ def test_transforms_of_torch_func():
         yield torch.vmap(torch.func.grad(loss(w)))(x)
         yield from torch.func.jvp(layer(w), (x,), (tangent,))
 
-    for mine, its in zip(results(packed), results(dense), strict=True):
-        assert torch.equal(mine, its)
+    for result, expected in zip(results(packed), results(dense), strict=True):
+        assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -185,15 +185,15 @@ def test_compiled_functions(backend):
 
     compiled = torch.compile(function, fullgraph=True, backend=backend)
     for _ in range(2):  # before and after the first eager product
-        for mine, its in zip(results(compiled, packed), results(function, packed), strict=True):
-            assert torch.allclose(mine.float(), its.float(), rtol=2e-3, atol=2e-3)
+        for x, y in zip(results(compiled, packed), results(function, packed), strict=True):
+            assert torch.allclose(x.float(), y.float(), rtol=2e-3, atol=2e-3)
     packed.scales.mul_(2)
-    mine, its = compiled(x, packed), function(x, packed)
-    assert torch.allclose(mine.float(), its.float(), rtol=2e-3, atol=2e-3)
+    result, expected = compiled(x, packed), function(x, packed)
+    assert torch.allclose(result.float(), expected.float(), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_amax_is_the_largest_magnitude_before_scale_out(function, device):
     packed = tcgemm.pack_weight(torch.randn(N, K, device=device).half(), "int4", 64)
     scale = torch.tensor(0.125, device=device)
@@ -201,9 +201,10 @@ def test_amax_is_the_largest_magnitude_before_scale_out(function, device):
         x = torch.randn(rows, K, device=device).half()
         for options in ({}, {"activation": "relu", "residual": torch.ones(rows, N).to(x)}):
             wide = run(function, x, packed, out_dtype=torch.float32, **options)
-            for more in ({}, {"scale_out": scale}, {"scale_out": scale, "out_dtype": E4M3}):
-                out, amax = run(function, x, packed, amax=True, **options, **more)
-                assert torch.equal(out.float(), run(function, x, packed, **options, **more).float())
+            for terms in ({}, {"scale_out": scale}, {"scale_out": scale, "out_dtype": E4M3}):
+                terms |= options
+                out, amax = run(function, x, packed, amax=True, **terms)
+                assert torch.equal(out.float(), run(function, x, packed, **terms).float())
                 assert amax.dtype is torch.float32 and amax.shape == ()
                 assert torch.equal(amax, wide.abs().max())
 
@@ -221,11 +222,11 @@ def test_amax_has_no_gradient_and_compiles():
     compiled = torch.compile(
         lambda x: tcgemm.linear(x, packed, amax=True), fullgraph=True, backend="aot_eager"
     )
-    for mine, expected in zip(compiled(x), tcgemm.linear(x, packed, amax=True), strict=True):
-        assert torch.equal(mine, expected)
+    for result, expected in zip(compiled(x), tcgemm.linear(x, packed, amax=True), strict=True):
+        assert torch.equal(result, expected)
     batch = torch.ones(3, 5, K).half()
-    found = torch.vmap(lambda x: tcgemm.matmul(x, packed.t(), amax=True))(batch)
-    assert found[0].shape == (3, 5, N) and found[1].shape == (3,)
+    results = torch.vmap(lambda x: tcgemm.matmul(x, packed.t(), amax=True))(batch)
+    assert results[0].shape == (3, 5, N) and results[1].shape == (3,)
 
 
 def test_a_graph_has_one_operator_for_a_weight_that_was_arranged():
@@ -281,8 +282,8 @@ def test_a_jagged_input():
     parts = [torch.randn(rows, K).half() for rows in (2, 5)]
     x = torch.nested.nested_tensor(parts, layout=torch.jagged)
     out = tcgemm.linear(x, packed)
-    for mine, part in zip(out.unbind(), parts, strict=True):
-        assert torch.equal(mine, tcgemm.linear(part, packed))
+    for result, part in zip(out.unbind(), parts, strict=True):
+        assert torch.equal(result, tcgemm.linear(part, packed))
 
 
 def test_explain_names_the_kernel_and_the_bytes():

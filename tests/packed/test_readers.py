@@ -100,8 +100,8 @@ def test_bitsandbytes(kind, blocksize):
     assert torch.equal(w.dequantize(torch.float32), expected)
     product_is_that_of(w)
     stored = weight.flatten().view(torch.float16)  # another quant_storage has the same bytes
-    again = packed.from_bitsandbytes(stored, state)
-    assert torch.equal(again.codes, w.codes)
+    copy = packed.from_bitsandbytes(stored, state)
+    assert torch.equal(copy.codes, w.codes)
 
 
 def test_bitsandbytes_with_nested_absmax():
@@ -133,16 +133,16 @@ def test_tensors_that_auto_gptq_and_autoawq_made():
     """QuantLinear.pack of auto_gptq 0.7.1 (qlinear_cuda_old) and WQLinear_GEMM.from_linear of
     autoawq 0.2.9 packed one weight (64, 128) on a CPU, with zero points in groups of 32."""
     with numpy.load(RECORDED) as file:
-        found = {name: torch.from_numpy(file[name]) for name in file.files}
+        tensors = {name: torch.from_numpy(file[name]) for name in file.files}
     gptq, awq = (
-        [found[f"{name}_{each}"] for each in ("qweight", "scales", "qzeros")]
+        [tensors[f"{name}_{suffix}"] for suffix in ("qweight", "scales", "qzeros")]
         for name in ("gptq", "awq")
     )
     for w in (packed.from_gptq(*gptq), packed.from_awq(*awq)):
-        assert w.group_size == 32 and torch.equal(w.dequantize(), found["weight"])
+        assert w.group_size == 32 and torch.equal(w.dequantize(), tensors["weight"])
         assert w.zero_points.unique().numel() > 3
     gptq[2][0, 0] ^= 1 << 4  # another zero point: the comparison sees it
-    assert not torch.equal(packed.from_gptq(*gptq).dequantize(), found["weight"])
+    assert not torch.equal(packed.from_gptq(*gptq).dequantize(), tensors["weight"])
 
 
 def test_mxfp4():
@@ -156,19 +156,19 @@ def test_mxfp4():
     for scales in (exponents, exponents.view(torch.float8_e8m0fnu)):
         w = packed.from_mxfp4(blocks, scales)
         assert (w.format, w.dtype) == ("mxfp4", torch.bfloat16)
-        found = w.dequantize(torch.float32)
-        assert torch.equal(found.nan_to_num(9), expected.float().nan_to_num(9))
-        assert found[0, :32].isnan().all()
+        values = w.dequantize(torch.float32)
+        assert torch.equal(values.nan_to_num(9), expected.float().nan_to_num(9))
+        assert values[0, :32].isnan().all()
 
 
 def test_mxfp4_as_transformers_reads_it():
     integration = pytest.importorskip("transformers.integrations.mxfp4")
     blocks = torch.randint(0, 256, (2, N, K // 32, 16), dtype=torch.uint8)
     scales = torch.randint(120, 130, (2, N, K // 32), dtype=torch.uint8)
-    theirs = integration.convert_moe_packed_tensors(blocks, scales)  # (experts, K, N)
+    expected = integration.convert_moe_packed_tensors(blocks, scales)  # (experts, K, N)
     for expert in range(2):
         w = packed.from_mxfp4(blocks[expert], scales[expert])
-        assert torch.equal(w.dequantize(), theirs[expert].t())
+        assert torch.equal(w.dequantize(), expected[expert].t())
 
 
 class Int4Tensor(torch.Tensor):
@@ -190,7 +190,7 @@ def test_int4_of_torchao(size):
     scales = random_scales(K // size, torch.bfloat16)
     zeros = torch.randn(N, K // size).bfloat16()
     w = packed.from_torchao(int4_tensor(codes, scales, zeros, size))
-    spread = (each.float().repeat_interleave(size, 1) for each in (scales, zeros))
+    spread = (tensor.float().repeat_interleave(size, 1) for tensor in (scales, zeros))
     scale, zero = spread
     assert torch.equal(w.dequantize(torch.float32), codes.float() * scale + zero)
     assert w.dtype is torch.bfloat16
@@ -221,14 +221,14 @@ def test_mx_and_nvfp4_of_torchao():
     mx = pytest.importorskip("torchao.prototype.mx_formats.mx_tensor")
     nv = pytest.importorskip("torchao.prototype.mx_formats.nvfp4_tensor")
     w = torch.randn(32, K).bfloat16()
-    theirs = mx.MXTensor.to_mx(w, torch.float4_e2m1fn_x2, 32)
-    mine = packed.from_torchao(theirs)
-    assert mine.format == "mxfp4" and torch.equal(mine.dequantize(), theirs.dequantize())
+    tensor = mx.MXTensor.to_mx(w, torch.float4_e2m1fn_x2, 32)
+    weight = packed.from_torchao(tensor)
+    assert weight.format == "mxfp4" and torch.equal(weight.dequantize(), tensor.dequantize())
     whole = w.float().abs().amax() / (448 * 6)
     for scale in (None, whole):
-        theirs = nv.NVFP4Tensor.to_nvfp4(w, per_tensor_scale=scale, is_swizzled_scales=False)
-        mine = packed.from_torchao(theirs)
-        assert mine.format == "nvfp4" and torch.equal(mine.dequantize(), theirs.dequantize())
+        tensor = nv.NVFP4Tensor.to_nvfp4(w, per_tensor_scale=scale, is_swizzled_scales=False)
+        weight = packed.from_torchao(tensor)
+        assert weight.format == "nvfp4" and torch.equal(weight.dequantize(), tensor.dequantize())
 
 
 QWEIGHT, SCALES = torch.zeros(K // 8, N, dtype=torch.int32), torch.ones(2, N)
@@ -240,17 +240,17 @@ BNB, STATE = layouts.bitsandbytes(
 CHECKPOINT = "pass the tensor of the checkpoint."
 
 
-def int4(**changed):
+def int4(**changes):
     weight = int4_tensor(torch.zeros(N, K).long(), torch.ones(N, 8), torch.ones(N, 8), 32)
-    for name, value in changed.items():
+    for name, value in changes.items():
         setattr(weight, name, value)
     return lambda: packed.from_torchao(weight)
 
 
-def state(**changed):
-    changed = {f"weight.{name}": value for name, value in changed.items()}
-    given = {name: value for name, value in (STATE | changed).items() if value is not None}
-    return lambda: packed.from_bitsandbytes(BNB, given)
+def state(**changes):
+    changes = {f"weight.{name}": value for name, value in changes.items()}
+    values = {name: value for name, value in (STATE | changes).items() if value is not None}
+    return lambda: packed.from_bitsandbytes(BNB, values)
 
 
 ERRORS = {
@@ -375,6 +375,6 @@ ERRORS = {
 
 @pytest.mark.parametrize(("call", "text"), ERRORS.values(), ids=ERRORS)
 def test_a_layout_is_refused(call, text):
-    with pytest.raises((RuntimeError, TypeError)) as caught:
+    with pytest.raises((RuntimeError, TypeError)) as excinfo:
         call()
-    assert str(caught.value) == text
+    assert str(excinfo.value) == text

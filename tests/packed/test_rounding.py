@@ -92,10 +92,10 @@ def test_a_gpu_has_the_bits_of_the_cpu(format, size, zeros, dtype):
         shifted.copy_(w)
         for strided in (w, w.t().contiguous().t(), shifted, extremes(k, dtype)):
             for method in ("nearest", "mse"):
-                here = pack(strided, format, size, zeros, method)
-                there = pack(strided.cuda(), format, size, zeros, method)
+                on_cpu = pack(strided, format, size, zeros, method)
+                on_gpu = pack(strided.cuda(), format, size, zeros, method)
                 for name in ("codes", "scales", "zero_points", "global_scale"):
-                    assert same(getattr(there, name), getattr(here, name)), (k, method, name)
+                    assert same(getattr(on_gpu, name), getattr(on_cpu, name)), (k, method, name)
 
 
 @pytest.mark.gpu
@@ -105,16 +105,16 @@ def test_quotients_near_the_boundaries_of_a_table():
     table = [*table[:6], 0.0, *table[6:], 2.0**-10, 2.0**-9, 2.0**-8]
     w = torch.randn(64, 512) * 2.0 ** torch.randint(-90, 2, (64, 512)).float()
     for dtype in (torch.bfloat16, torch.float32):
-        here = tcgemm.pack_weight(w.to(dtype), "table", 32, table=table)
-        there = tcgemm.pack_weight(w.to(dtype).cuda(), "table", 32, table=table)
-        assert same(there.codes, here.codes) and same(there.scales, here.scales)
+        on_cpu = tcgemm.pack_weight(w.to(dtype), "table", 32, table=table)
+        on_gpu = tcgemm.pack_weight(w.to(dtype).cuda(), "table", 32, table=table)
+        assert same(on_gpu.codes, on_cpu.codes) and same(on_gpu.scales, on_cpu.scales)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_any_strides(device):
     w = torch.randn(48, 256, device=device).bfloat16()
     for strided in (w.t().contiguous().t(), torch.cat([w, w], 1)[:, :256], w[::2], w[:, ::2]):
-        packed, whole = (pack(each, "int4", 32, True) for each in (strided, strided.contiguous()))
+        packed, whole = (pack(x, "int4", 32, True) for x in (strided, strided.contiguous()))
         for name in ("codes", "scales", "zero_points"):
             assert same(getattr(packed, name), getattr(whole, name))
 

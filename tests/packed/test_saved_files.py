@@ -17,8 +17,8 @@ EXPECTED = dict(numpy.load(FOLDER / "expected.npz"))
 
 def has_the_values(packed, name):
     expected = torch.from_numpy(EXPECTED[name])
-    found = packed.dequantize(torch.float32)
-    return torch.allclose(found, expected, rtol=0, atol=2.0**-22 if "offsets" in name else 0)
+    values = packed.dequantize(torch.float32)
+    return torch.allclose(values, expected, rtol=0, atol=2.0**-22 if "offsets" in name else 0)
 
 
 def weights():
@@ -57,7 +57,9 @@ def test_states():
             zero_points=case.zeros == "points",
             table=TABLE if case.format == "table" else None,
         )
-        own = {k.partition(".")[2]: v for k, v in state.items() if k.startswith(f"{index}.")}
-        layer.load_state_dict(own)
+        prefix = f"{index}."
+        layer.load_state_dict(
+            {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+        )
         assert has_the_values(layer.packed, name)
         assert torch.equal(layer.bias, torch.arange(4.0))

@@ -20,17 +20,18 @@ def parts_of(packed):
     return {name: getattr(packed, name) for name in NAMES}
 
 
-def assert_same(found, expected):
-    assert (found.shape, found.format, found.group_size, found.dtype, found.transposed) == (
+def assert_same(weight, expected):
+    assert (weight.shape, weight.format, weight.group_size, weight.dtype, weight.transposed) == (
         *(expected.shape, expected.format, expected.group_size, expected.dtype),
         expected.transposed,
     )
     for name, tensor in parts_of(expected).items():
-        mine = getattr(found, name)
+        value = getattr(weight, name)
         if tensor is None:
-            assert mine is None
+            assert value is None
         else:
-            assert mine.dtype is tensor.dtype and torch.equal(bits(mine.cpu()), bits(tensor.cpu()))
+            assert value.dtype is tensor.dtype
+            assert torch.equal(bits(value.cpu()), bits(tensor.cpu()))
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
@@ -43,32 +44,32 @@ def test_copies_and_saved_files(case):
     file.seek(0)
     loaded = torch.load(file, weights_only=True)
     assert_same(loaded["t"], packed.t())
-    for found in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), loaded["w"]):
-        assert_same(found, packed)
-        assert found.codes.data_ptr() != packed.codes.data_ptr()
-        assert torch.equal(tcgemm.linear(X, found), tcgemm.linear(X, packed))
+    for weight in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), loaded["w"]):
+        assert_same(weight, packed)
+        assert weight.codes.data_ptr() != packed.codes.data_ptr()
+        assert torch.equal(tcgemm.linear(X, weight), tcgemm.linear(X, packed))
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_parts_make_the_weight_again(case):
     packed = case.pack(torch.randn(6, 256))
-    found = tcgemm.PackedWeight.from_parts(
+    weight = tcgemm.PackedWeight.from_parts(
         **parts_of(packed),
         format=case.format,
         k=256,
         group_size=case.group_size,
         dtype=packed.dtype,
     )
-    assert_same(found, packed)
-    assert found.codes.data_ptr() == packed.codes.data_ptr()
+    assert_same(weight, packed)
+    assert weight.codes.data_ptr() == packed.codes.data_ptr()
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_moves_and_dtypes(device):
     packed = tcgemm.pack_weight(torch.randn(6, 256), "nvfp4")
-    moved = packed.to(device)
-    assert moved.device.type == device and moved.to(device) is moved
-    assert_same(moved.cpu(), packed)
+    weight = packed.to(device)
+    assert weight.device.type == device and weight.to(device) is weight
+    assert_same(weight.cpu(), packed)
     half = packed.half()
     assert half.dtype is torch.float16 and half.dequantize().dtype is torch.float16
     assert half.codes is packed.codes and half.scales.dtype is torch.float8_e4m3fn
@@ -109,7 +110,7 @@ def changes():
     return (in_place, scales, table, replaced, memory)
 
 
-@pytest.mark.parametrize("change", changes(), ids=lambda each: each.__name__)
+@pytest.mark.parametrize("change", changes(), ids=lambda function: function.__name__)
 def test_a_product_sees_every_change(change):
     packed = tcgemm.pack_weight(torch.randn(6, 256).half(), "nf4")
     before = tcgemm.linear(X, packed)
@@ -143,35 +144,35 @@ def test_an_order_made_in_inference_mode_serves_gradients():
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_released_codes_are_read_from_the_order(case):
     packed = case.pack(torch.randn(6, 256).half())
-    copied = copy.deepcopy(packed)
+    copy_of_it = copy.deepcopy(packed)
     expected, nbytes = tcgemm.linear(X, packed), packed.nbytes
     packed.release_codes()
     packed.release_codes()
     assert packed.stored.tensors.codes.numel() == 0 and packed.nbytes == nbytes
-    assert_same(packed, copied)
+    assert_same(packed, copy_of_it)
     assert torch.equal(tcgemm.linear(X, packed), expected)
-    assert torch.equal(packed.dequantize(), copied.dequantize())
-    for found in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), packed.to("cpu")):
-        assert_same(found, copied)
-    assert packed.bfloat16().codes.shape == copied.codes.shape
+    assert torch.equal(packed.dequantize(), copy_of_it.dequantize())
+    for weight in (copy.deepcopy(packed), pickle.loads(pickle.dumps(packed)), packed.to("cpu")):
+        assert_same(weight, copy_of_it)
+    assert packed.bfloat16().codes.shape == copy_of_it.codes.shape
     x = X.clone().requires_grad_()
     assert torch.autograd.grad(tcgemm.linear(x, packed).sum(), x)[0].isfinite().all()
     if packed.scales.dtype is torch.float16:
         packed.scales.mul_(2)
-        copied.scales.mul_(2)
-        assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copied))
-        assert_same(packed, copied)
-    packed.codes = copied.codes
+        copy_of_it.scales.mul_(2)
+        assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copy_of_it))
+        assert_same(packed, copy_of_it)
+    packed.codes = copy_of_it.codes
     assert packed.stored.released is None
-    assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copied))
+    assert torch.equal(tcgemm.linear(X, packed), tcgemm.linear(X, copy_of_it))
 
 
 def test_codes_are_not_released_where_no_order_is_kept():
     with torch._subclasses.fake_tensor.FakeTensorMode():
         packed = tcgemm.pack_weight(torch.randn(6, 256).half(), "int4", 32)
-        with pytest.raises(RuntimeError) as caught:
+        with pytest.raises(RuntimeError) as excinfo:
             packed.release_codes()
-    assert str(caught.value) == (
+    assert str(excinfo.value) == (
         "tcgemm.PackedWeight.release_codes: no order of the kernels is kept inside torch.compile "
         "or the capture of a CUDA graph, nor for fake tensors; call it before."
     )

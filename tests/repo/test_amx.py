@@ -23,14 +23,14 @@ def machine(monkeypatch, tmp_path):
         starts = []
         run = subprocess.run
 
-        def counted(command, **options):
+        def count(command, **options):
             starts.append(command)
             return run(command, **options)
 
         (tmp_path / "cpuinfo").write_text(cpuinfo)
         monkeypatch.setattr(amx, "CPUINFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(amx, "LINEAR", child)
-        monkeypatch.setattr(amx.subprocess, "run", counted)
+        monkeypatch.setattr(amx.subprocess, "run", count)
         return starts
 
     # setenv first: monkeypatch then takes back what the guard itself sets.
@@ -44,8 +44,8 @@ def machine(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("more", "value"), [("", "AVX512_CORE_BF16"), ("avx512_fp16\n", "AVX512_CORE_FP16")]
 )
-def test_forbidden_amx_is_avoided(machine, more, value):
-    starts = machine(WITH_AMX + more, DIES)
+def test_forbidden_amx_is_avoided(machine, flags, value):
+    starts = machine(WITH_AMX + flags, DIES)
     sentence = amx.avoid_forbidden_amx()
     assert "advertises AMX but forbids it" in sentence
     assert f"ONEDNN_MAX_CPU_ISA={value} is set" in sentence
@@ -85,19 +85,19 @@ def test_a_hanging_child_is_ended(machine, monkeypatch):
 
 
 def run_without_the_variable(code, **environ):
-    others = {name: value for name, value in os.environ.items() if name != amx.VARIABLE}
+    variables = {name: value for name, value in os.environ.items() if name != amx.VARIABLE}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env={**others, **environ}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done
+    process = subprocess.run(command, env={**variables, **environ}, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 def test_onednn_reads_the_variable_after_torch_is_imported():
     """The guard sets it in a process that has torch already. Here it has a value that is lower than
     the guard's, so that a CPU without AMX shows it, too."""
     code = f"import torch, os; os.environ['{amx.VARIABLE}'] = 'AVX512_CORE'\n"
-    done = run_without_the_variable(code + amx.LINEAR, ONEDNN_VERBOSE="all")
-    isa = [line for line in done.stdout.splitlines() if "info,cpu,isa:" in line]
+    process = run_without_the_variable(code + amx.LINEAR, ONEDNN_VERBOSE="all")
+    isa = [line for line in process.stdout.splitlines() if "info,cpu,isa:" in line]
     if not isa:
         pytest.skip("torch's bf16 linear does not use oneDNN here")
     # With later instruction sets the text ends in "Intel DL Boost" or names AMX.

@@ -83,9 +83,9 @@ def test_library_needs_neither_python_nor_a_driver():
     if shutil.which("objdump") is None:
         pytest.skip("objdump is not installed (sudo apt-get install binutils)")
     text = subprocess.run(["objdump", "-p", LIBRARY], capture_output=True, text=True, check=True)
-    needed = re.findall(r"NEEDED\s+(\S+)", text.stdout)
-    assert needed
-    assert not [name for name in needed if re.match(r"lib(cuda|cudart|python|c10_cuda)", name)]
+    libraries = re.findall(r"NEEDED\s+(\S+)", text.stdout)
+    assert libraries
+    assert not [name for name in libraries if re.match(r"lib(cuda|cudart|python|c10_cuda)", name)]
     assert not [n for kind, n in dynamic_symbols() if kind == "U" and re.match(r"_?Py|cu[A-Z]", n)]
 
 
@@ -108,15 +108,15 @@ def test_library_is_small(path, limit):
 def test_broken_library_names_torch_the_file_and_the_mend(tmp_path):
     junk = tmp_path / "libjunk.so"
     junk.write_bytes(b"no library")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "import tcgemm"],
         env={**os.environ, "TCGEMM_LIBRARY": str(junk)},
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.returncode != 0
-    last = done.stderr.strip().splitlines()[-1]
+    assert process.returncode != 0
+    last = process.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: ")
     assert torch.__version__ in last
     assert str(junk) in last
@@ -143,15 +143,15 @@ def test_nvcc_order_is_cuda_home_then_pip_then_path(tmp_path):
     assert toolchain.find_toolkit("13.0", search, environ)[0].version == "13.0.88"
     del environ["CUDA_HOME"]
     assert toolchain.find_toolkit("13.0", search, environ)[0].version == "13.0.89"
-    found = toolchain.find_toolkit("13.0", [], environ)[0]
-    assert (found.version, found.found) == ("13.0.90", "PATH")
+    toolkit = toolchain.find_toolkit("13.0", [], environ)[0]
+    assert (toolkit.version, toolkit.found) == ("13.0.90", "PATH")
 
 
 def test_nvcc_of_another_major_version_is_refused(tmp_path):
     old = fake_nvcc(tmp_path / "old", "12.4.131")
-    toolkit, refused = toolchain.find_toolkit("13.0", [], {"CUDA_HOME": str(old), "PATH": ""})
+    toolkit, reasons = toolchain.find_toolkit("13.0", [], {"CUDA_HOME": str(old), "PATH": ""})
     assert toolkit is None or toolkit.found == "default folder"
-    assert refused[0] == (
+    assert reasons[0] == (
         f"{old}/bin/nvcc (CUDA_HOME) is CUDA 12.4.131, but torch was built with CUDA 13.0: "
         "a compiler of major version 13 is needed; "
         'pip install "cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]" brings it.'
@@ -188,15 +188,15 @@ ALL = ["8.0", "8.0+PTX", "8.9", "9.0a"]
         ("0", "all", ["9.0"], [], "TCGEMM_CUDA=0"),
     ],
 )
-def test_what_is_built(force, listed, gpus, arches, why):
-    environ = {"TCGEMM_CUDA": force, "TORCH_CUDA_ARCH_LIST": listed}
-    found, reason = toolchain.choose_arches(environ, gpus, "13.0", TOOLKIT, [])
-    assert found == arches and reason.startswith(why)
+def test_what_is_built(force, words, gpus, arches, start):
+    environ = {"TCGEMM_CUDA": force, "TORCH_CUDA_ARCH_LIST": words}
+    result, reason = toolchain.choose_arches(environ, gpus, "13.0", TOOLKIT, [])
+    assert result == arches and reason.startswith(start)
 
 
-@pytest.mark.parametrize("listed", ["", "all"])
-def test_without_a_compiler_or_cuda_in_torch_the_cpu_alone_is_built(listed):
-    environ = {"TORCH_CUDA_ARCH_LIST": listed}
+@pytest.mark.parametrize("words", ["", "all"])
+def test_without_a_compiler_or_cuda_in_torch_the_cpu_alone_is_built(words):
+    environ = {"TORCH_CUDA_ARCH_LIST": words}
     assert toolchain.choose_arches(environ, ["9.0"], "13.0", None, [])[0] == []
     assert toolchain.choose_arches(environ, ["9.0"], None, TOOLKIT, [])[0] == []
     forced = {"TCGEMM_CUDA": "1", **environ}
@@ -208,8 +208,8 @@ def test_forced_cuda_build_without_nvcc_says_why():
     with pytest.raises(RuntimeError, match="TCGEMM_CUDA=1 asks for the CUDA kernels, but no nvcc"):
         toolchain.choose_arches(forced, [], "13.0", None, [])
     with pytest.raises(RuntimeError, match="is CUDA 12"):
-        refused = ["/old/bin/nvcc (PATH) is CUDA 12.4.131, but"]
-        toolchain.choose_arches(forced, [], "13.0", None, refused)
+        reasons = ["/old/bin/nvcc (PATH) is CUDA 12.4.131, but"]
+        toolchain.choose_arches(forced, [], "13.0", None, reasons)
     with pytest.raises(RuntimeError, match="TCGEMM_CUDA is 'yes'; expected 0"):
         toolchain.choose_arches({"TCGEMM_CUDA": "yes"}, [], "13.0", TOOLKIT, [])
 
@@ -217,27 +217,27 @@ def test_forced_cuda_build_without_nvcc_says_why():
 @pytest.mark.parametrize("gpu", ["8.0", "8.6", "8.9", "9.0", "10.0", "12.1"])
 def test_a_gpu_runs_the_same_code_of_its_own_build_and_of_everything(gpu):
     """So it has the same plans and results."""
-    own, _ = toolchain.choose_arches({}, [gpu], "13.0", TOOLKIT, [])
+    default, _ = toolchain.choose_arches({}, [gpu], "13.0", TOOLKIT, [])
 
     def code(arches):
         return info.code(int(gpu.replace(".", "")), ",".join(arches))
 
-    assert code(own) == code(ALL) != "none"
+    assert code(default) == code(ALL) != "none"
     for path in (ROOT / "csrc").rglob("*.cu"):
         source = str(path.relative_to(ROOT))
-        of_own, of_all = (code(toolchain.file_arches(source, tuple(each))) for each in (own, ALL))
-        assert of_own == of_all, source
+        codes = {code(toolchain.file_arches(source, tuple(arches))) for arches in (default, ALL)}
+        assert len(codes) == 1, source
 
 
 def test_a_build_without_kernels_says_so_last():
     code = "import setup; setup.say_no_cuda_kernel('no GPU is seen'); print('a wheel')"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
-    assert done.stdout.splitlines()[-1] == (
+    assert process.stdout.splitlines()[-1] == (
         "tcgemm: no CUDA kernel was built (no GPU is seen); `TCGEMM_CUDA=1 pip install .` builds "
         "them, and in a checkout `make build`"
     )
@@ -257,8 +257,8 @@ def test_make_demo_builds_the_default_and_keeps_what_is_there(tmp_path, venv):
     (tmp_path / "tcgemm").mkdir()
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "TORCH_CUDA"))}
     # -o: the packages of .venv are there.
-    there = ["-o", ".venv/demo-1", "-o", ".venv/all-1"]
-    options = [*there, "TORCH=1", "PYTHON="] if venv else [f"PYTHON={stub}"]
+    files = ["-o", ".venv/demo-1", "-o", ".venv/all-1"]
+    options = [*files, "TORCH=1", "PYTHON="] if venv else [f"PYTHON={stub}"]
 
     def calls(*targets, **variables):
         (tmp_path / "calls").unlink(missing_ok=True)

@@ -123,5 +123,5 @@ def test_clang_compiles_the_instruction_sets(source, tmp_path):
         pytest.skip("clang++ is not installed (sudo apt-get install clang)")
     command = setup.cxx_command(variants()["clang"], source)
     command += ["-O0", "-c", source, "-o", str(tmp_path / "object.o")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

@@ -28,9 +28,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*
 
 
 def run(*command: str) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def test_help_has_a_line_for_every_target():
@@ -53,14 +53,14 @@ def test_workflow_calls_targets_that_exist(path):
     steps = [
         step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]
     ]
-    called = {
+    targets = {
         word
         for step in steps
         for words in re.findall(r"\bmake ([^\n;&|]+)", step.get("run", ""))
         for word in words.split()
         if "=" not in word and not word.startswith(("-", "$", "}", "inputs", "matrix"))
     }
-    assert called and called <= TARGETS
+    assert targets and targets <= TARGETS
 
 
 def test_pages_name_targets_that_exist():
@@ -72,7 +72,7 @@ def test_pages_name_targets_that_exist():
 
 def imported() -> dict[str, str]:
     """Module -> a file that imports it."""
-    found = {}
+    modules = {}
     for path, text in tree(".py").items():
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
@@ -81,22 +81,22 @@ def imported() -> dict[str, str]:
                 names = [node.module]
             else:
                 continue
-            found |= {name.split(".")[0]: path for name in names}
-    return found
+            modules |= {name.split(".")[0]: path for name in names}
+    return modules
 
 
 def test_extras_bring_what_the_code_imports():
     """The Makefile installs every extra, so a fresh machine needs pip alone."""
-    needed = [name for names in EXTRAS.values() for name in names]
-    needed += PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]
-    declared = {canonicalize_name(Requirement(name).name) for name in needed}
+    requirements = [name for names in EXTRAS.values() for name in names]
+    requirements += PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]
+    declared = {canonicalize_name(Requirement(name).name) for name in requirements}
     packages = importlib.metadata.packages_distributions()
-    ours = {"tcgemm", "benchmarks", "support", "setup", "setup_toolchain"}
+    own_modules = {"tcgemm", "benchmarks", "support", "setup", "setup_toolchain"}
     optional = {"pynvml"}  # beside the driver: telemetry without it has no clock rates
     missing = {
         module: path
         for module, path in imported().items()
-        if module not in sys.stdlib_module_names | ours | optional
+        if module not in sys.stdlib_module_names | own_modules | optional
         and not declared & {canonicalize_name(name) for name in packages.get(module, [module])}
     }
     assert not missing
@@ -105,5 +105,5 @@ def test_extras_bring_what_the_code_imports():
 def test_the_citation_agrees_with_the_package():
     cited, project = yaml.safe_load((ROOT / "CITATION.cff").read_text()), PROJECT["project"]
     assert (cited["cff-version"], cited["version"]) == ("1.2.0", tcgemm.__version__)
-    for name, theirs in (("title", "name"), ("authors", "authors"), ("license", "license")):
-        assert cited[name] == project[theirs]
+    for name, key in (("title", "name"), ("authors", "authors"), ("license", "license")):
+        assert cited[name] == project[key]

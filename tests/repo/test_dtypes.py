@@ -51,12 +51,12 @@ def test_the_enumerators_are_counted_and_named():
 
 def test_torchs_numbers_are_in_the_order_of_the_enumerators():
     text = (ROOT / "csrc/ops/tensor.cpp").read_text()
-    known = re.search(r"known\[kTensorDTypes\] = \{(.*?)\};", text, re.DOTALL).group(1)
+    entries = re.search(r"known\[kTensorDTypes\] = \{(.*?)\};", text, re.DOTALL).group(1)
     names = {str(dtype): name for dtype, name in dtypes.NAMES.items()} | {"tf32": "tf32"}
-    found = [names[text] for text in re.findall(r'"([\w.]+)"', known)]
-    assert found == of_tensors()
+    order = [names[text] for text in re.findall(r'"([\w.]+)"', entries)]
+    assert order == of_tensors()
     numbers = [spoken(dtype) for dtype in dtypes.NAMES]
-    assert sorted(re.findall(r"aoti_torch_dtype_(\w+)\(\)", known)) == sorted(numbers)
+    assert sorted(re.findall(r"aoti_torch_dtype_(\w+)\(\)", entries)) == sorted(numbers)
 
 
 def test_python_and_the_tests_know_every_enumerator():

@@ -8,5 +8,5 @@ from support.source_tree import ROOT
 
 def test_random_calls_checkpoints_and_files_end_in_sentences():
     command = [sys.executable, "tests/support/fuzz.py", "--cases", "120"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-4000:]

@@ -24,14 +24,14 @@ def test_report_says_that_no_cuda_kernel_was_built(monkeypatch, tmp_path, checko
     package = tmp_path / "tcgemm"
     if checkout:
         (tmp_path / "setup.py").touch()
-        how = f"cd {tmp_path} && TCGEMM_CUDA=1 python setup.py build_ext --inplace"
+        command = f"cd {tmp_path} && TCGEMM_CUDA=1 python setup.py build_ext --inplace"
     else:
-        how = "TCGEMM_CUDA=1 pip install --force-reinstall --no-deps --no-build-isolation"
+        command = "TCGEMM_CUDA=1 pip install --force-reinstall --no-deps --no-build-isolation"
     monkeypatch.setattr(_library, "PACKAGE", package)
     facts = dict(info.build())
     monkeypatch.setattr(info, "build", lambda: facts)
     for facts["cuda"] in (None, "13.0"):
-        note = f"  note: no CUDA kernel was built; this builds them: {how}"
+        note = f"  note: no CUDA kernel was built; this builds them: {command}"
         assert (note in info.report()) is (facts["cuda"] is None)
 
 
@@ -75,16 +75,17 @@ def test_supported_on_the_gpu_is_true():
 
 
 def test_f64_has_no_wgmma():
-    why = {row.place: row.why for row in info.support() if row.dtype == "f64"}
-    assert why["wgmma"] == "there is no such instruction"
-    assert why["mma.sync"] != why["wgmma"]
+    reasons = {row.place: row.why for row in info.support() if row.dtype == "f64"}
+    assert reasons["wgmma"] == "there is no such instruction"
+    assert reasons["mma.sync"] != reasons["wgmma"]
 
 
 def test_what_has_no_mma_sp_says_so():
-    why = {(row.dtype, row.accumulator): row.why for row in info.support() if row.place == "mma.sp"}
-    assert why["f64", "f64"] == "there is no such instruction"
-    assert why["e4m3", "f32"] == why["f16", "f16"] == "there is no such kernel"
-    assert why["bf16", "f32"] not in ("there is no such kernel", "there is no such instruction")
+    rows = [row for row in info.support() if row.place == "mma.sp"]
+    reasons = {(row.dtype, row.accumulator): row.why for row in rows}
+    assert reasons["f64", "f64"] == "there is no such instruction"
+    assert reasons["e4m3", "f32"] == reasons["f16", "f16"] == "there is no such kernel"
+    assert reasons["bf16", "f32"] not in ("there is no such kernel", "there is no such instruction")
 
 
 def config(arch: str, dtype: str, sparse: bool = False) -> dict:
@@ -131,7 +132,7 @@ def test_the_library_and_the_catalog_agree_on_whose_code_runs():
         ),
     ],
 )
-def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, why):
+def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, words):
     configs = [config("sm80", "bf16")]
     if "9.0a" in arches:
         configs.append(config("sm90a", "bf16"))
@@ -139,7 +140,7 @@ def test_why_wgmma_does_not_run(monkeypatch, arches, capability, accumulator, wh
     monkeypatch.setattr(info, "build", lambda: facts)
     row = next(row for row in dtypes.TABLE if row.name == "bf16")
     reason = info._why_not("wgmma", row, accumulator, capability)
-    assert (why in reason) if why else reason == ""
+    assert (words in reason) if words else reason == ""
 
 
 def test_catalog_agrees_with_the_library():
@@ -164,11 +165,11 @@ def test_every_kernel_has_its_instruction():
         names = ("arch", "input", "input_b", "accumulator")
         return {tuple(row[name] for name in names) for row in rows}
 
-    found = {
+    instructions = {
         (arch, *(("f64",) * 3 if accumulator == "f64" else (a, b, accumulator)))
         for arch, a, b, accumulator in kinds(info.catalog())
     }
-    assert kinds(info.instructions()) == found
+    assert kinds(info.instructions()) == instructions
     sparse = kinds(row for row in info.instructions() if row["family"].endswith(".sp"))
     assert sparse == kinds(row for row in info.catalog() if row["sparse"])
 
@@ -225,14 +226,14 @@ def test_answers_without_tensors_are_no_fake_ones():
 def test_command_line_explains(layout, capsys):
     words = ["explain", "512", "256", "128", "--layout", layout, "--device", "A100"]
     assert cli.main(words) == 0
-    said = capsys.readouterr().out
-    assert layout in said and "A100" in said
+    output = capsys.readouterr().out
+    assert layout in output and "A100" in output
 
 
 def test_command_line_says_what_is_wrong():
     command = [sys.executable, "-m", "tcgemm", "explain", "512", "256", "128", "--device", "H9"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert done.stderr.startswith('tcgemm.explain: device is "H9"')
-    assert "H200" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode != 0
+    assert process.stderr.startswith('tcgemm.explain: device is "H9"')
+    assert "H200" in process.stderr
+    assert "Traceback" not in process.stderr

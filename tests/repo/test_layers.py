@@ -55,27 +55,27 @@ def includes_are_allowed(path: str, text: str) -> list[str]:
 
 
 def asm_in_ptx_only(path: str, text: str) -> list[str]:
-    found = re.search(r"\basm\b\s*(volatile)?\s*\(", without_comments(text))
-    return [f"{path} has asm"] if found and folder_of(path) != "ptx" else []
+    match = re.search(r"\basm\b\s*(volatile)?\s*\(", without_comments(text))
+    return [f"{path} has asm"] if match and folder_of(path) != "ptx" else []
 
 
 def torch_in_ops_only(path: str, text: str) -> list[str]:
-    found = re.search(r'#include [<"](torch|ATen|c10|Python\.h)', text)
-    return [f"{path} includes a torch header"] if found and not path.startswith("csrc/ops/") else []
+    match = re.search(r'#include [<"](torch|ATen|c10|Python\.h)', text)
+    return [f"{path} includes a torch header"] if match and not path.startswith("csrc/ops/") else []
 
 
 def arch_macro_in_one_place(path: str, text: str) -> list[str]:
-    found = "__CUDA_ARCH" in without_comments(text)
-    return [f"{path} reads __CUDA_ARCH__"] if found and path != "csrc/ptx/device_arch.cuh" else []
+    is_read = "__CUDA_ARCH" in without_comments(text)
+    return [f"{path} reads __CUDA_ARCH__"] if is_read and path != "csrc/ptx/device_arch.cuh" else []
 
 
 def function_macros_die_in_ptx(path: str, text: str) -> list[str]:
     complaints = []
-    for found in re.finditer(r"^\s*#\s*define\s+(\w+)\(", text, re.MULTILINE):
-        name = found.group(1)
+    for match in re.finditer(r"^\s*#\s*define\s+(\w+)\(", text, re.MULTILINE):
+        name = match.group(1)
         if folder_of(path) != "ptx":
             complaints.append(f"{path}: function-like macro {name}")
-        elif not re.search(rf"^\s*#\s*undef\s+{name}\b", text[found.end() :], re.MULTILINE):
+        elif not re.search(rf"^\s*#\s*undef\s+{name}\b", text[match.end() :], re.MULTILINE):
             complaints.append(f"{path}: {name} is not undefined at the end")
     return complaints
 

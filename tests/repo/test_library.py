@@ -20,10 +20,10 @@ def run(script, *path, library=None):
     """(the exit status, the last line of stderr) of a script with these folders on its path."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path or [PACKAGE.parent]))}
     environment["TCGEMM_LIBRARY"] = str(library or _library.path().resolve())
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True
     )
-    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+    return process.returncode, (process.stderr.strip().splitlines() or [""])[-1]
 
 
 def test_the_operators_that_are_expected():

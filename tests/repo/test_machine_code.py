@@ -102,9 +102,9 @@ def test_a_change_is_reported(tool, capsys, change):
     assert tool("compare", cubin()) == 0
     assert "1 entries compared, 0 complaints" in capsys.readouterr().out
     assert tool("compare", cubin(**change)) == 1
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     field = {"code": "text"}.get(next(iter(change)), next(iter(change)))
-    assert f"tcgemm::repack<2> sm_90a differs: {field} " in said
+    assert f"tcgemm::repack<2> sm_90a differs: {field} " in output
 
 
 def test_a_kernel_more_or_less_is_reported(tool, capsys):

@@ -59,15 +59,15 @@ def test_every_operator_has_a_schema_here():
 
 @pytest.mark.parametrize("name", schemas())
 def test_operator_has_a_kernel_and_a_fake(name):
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     key = "CompositeExplicitAutograd" if name in COMPOSITE else "CPU"
     overloads = getattr(torch.ops.tcgemm, name).overloads()
     for overload in overloads:
         qualified = f"tcgemm::{name}" + ("" if overload == "default" else f".{overload}")
-        assert has(qualified, key), qualified
+        assert has_kernel(qualified, key), qualified
         if name not in COMPOSITE:
             entry = torch._library.simple_registry.singleton.find(qualified)
-            assert entry.fake_impl.kernel is not None or has(qualified, "Meta"), qualified
+            assert entry.fake_impl.kernel is not None or has_kernel(qualified, "Meta"), qualified
 
 
 @pytest.mark.parametrize("name", [name for name in schemas() if name not in COMPOSITE])
@@ -87,5 +87,6 @@ def test_product_takes_and_documents_every_term(name):
 
 @pytest.mark.parametrize("name", ["scaled_mm", "scaled_mm_amax", "explain", "check_layout"])
 def test_operator_takes_every_tensor(name):
-    arguments = {each.name for each in getattr(torch.ops.tcgemm, name).default._schema.arguments}
-    assert {*epilogue.ADDENDS, *epilogue.Scales._fields} <= arguments
+    schema = getattr(torch.ops.tcgemm, name).default._schema
+    names = {argument.name for argument in schema.arguments}
+    assert {*epilogue.ADDENDS, *epilogue.Scales._fields} <= names

@@ -37,9 +37,9 @@ def test_blocks_run(page, capsys):
 
 def test_the_example_of_the_readme_runs(capsys):
     pages.run("README.md")
-    said = capsys.readouterr().out
-    assert "1 swapped, 0 skipped" in said and "x torch" in said
-    assert re.search(r"kernel +sm\d+a?_bf16_f32", said)
+    output = capsys.readouterr().out
+    assert "1 swapped, 0 skipped" in output and "x torch" in output
+    assert re.search(r"kernel +sm\d+a?_bf16_f32", output)
 
 
 def test_every_block_of_python_is_found():
@@ -71,12 +71,12 @@ def test_environment_variables_stand_on_their_page():
             read |= set(re.findall(rf"find_tool\(\"{name}\"", text))
     read |= set(re.findall(r"\b(TCGEMM_[A-Z_]+)=", (ROOT / "Makefile").read_text()))
     text = (ROOT / "docs/environment.md").read_text()
-    listed = set(re.findall(rf"^\| `{name}`", text, re.MULTILINE))
+    rows = set(re.findall(rf"^\| `{name}`", text, re.MULTILINE))
     # Set by this checkout or by pytest-xdist, or common to all programs.
-    others = {"PATH", "PYTHONPATH", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTEST_XDIST_WORKER"}
+    ignored = {"PATH", "PYTHONPATH", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTEST_XDIST_WORKER"}
     assert {"TCGEMM_LIBRARY", "CXX", "MAX_JOBS"} <= read
-    assert read - others == listed - {"ONEDNN_MAX_CPU_ISA"}
-    assert "ONEDNN_MAX_CPU_ISA" in listed
+    assert read - ignored == rows - {"ONEDNN_MAX_CPU_ISA"}
+    assert "ONEDNN_MAX_CPU_ISA" in rows
 
 
 # What a page names is there. A strict build of the site looks at the links of docs/.
@@ -98,8 +98,8 @@ MADE |= {
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", *DEVELOPERS])
 def test_every_path_exists(page):
-    found = set(PATH.findall((ROOT / page).read_text())) - MADE
-    assert not [path for path in found if not any((ROOT / x / path).exists() for x in STARTS)]
+    paths = set(PATH.findall((ROOT / page).read_text())) - MADE
+    assert not [path for path in paths if not any((ROOT / x / path).exists() for x in STARTS)]
 
 
 def test_links_of_the_readme_and_of_notebooks_lead_to_files():

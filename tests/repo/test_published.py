@@ -15,15 +15,15 @@ def entries():
 
 
 def test_every_table_is_complete():
-    seen = set()
-    for each in entries():
-        key = each["document"], each["table"], each["gpu"]
-        assert key not in seen, f"{key} stands twice"
-        seen.add(key)
-        assert each["document"] in published.DOCUMENTS
-        assert len(set(each["columns"])) == len(each["columns"])
-        assert all(len(values) == len(each["columns"]) for values in each["rows"].values())
-    assert {document for document, _, _ in seen} == set(published.DOCUMENTS)
+    keys = set()
+    for entry in entries():
+        key = entry["document"], entry["table"], entry["gpu"]
+        assert key not in keys, f"{key} stands twice"
+        keys.add(key)
+        assert entry["document"] in published.DOCUMENTS
+        assert len(set(entry["columns"])) == len(entry["columns"])
+        assert all(len(values) == len(entry["columns"]) for values in entry["rows"].values())
+    assert {document for document, _, _ in keys} == set(published.DOCUMENTS)
 
 
 def test_an_unknown_table_is_named():
@@ -50,6 +50,6 @@ def test_stored_results_of_a_checkout_and_of_a_wheel(tmp_path, monkeypatch):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"header": {"gpu": gpu}, "value": value}))
     monkeypatch.setattr(_stored, "PACKAGE", tmp_path / "tcgemm")
-    found = {gpu: stored["value"] for gpu, stored in _stored.results("probe").items()}
-    assert found == {"H200": 1, "H100": 2}
+    values = {gpu: stored["value"] for gpu, stored in _stored.results("probe").items()}
+    assert values == {"H200": 1, "H100": 2}
     assert _stored.results("ladder") == {}

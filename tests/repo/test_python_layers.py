@@ -48,12 +48,12 @@ OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
 
 def modules() -> dict[str, str]:
     """Name of a module within the package, such as "ops.fake" -> its text; "" is the package."""
-    found = {}
+    texts = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = path.read_text()
-    return found
+        texts[name] = path.read_text()
+    return texts
 
 
 NAMES = set(modules())
@@ -71,7 +71,7 @@ def targets(node: ast.AST) -> list[str]:
     if not isinstance(node, ast.ImportFrom) or (node.module or "").split(".")[0] != "tcgemm":
         return []
     home = own_name(node.module)
-    within = [f"{home}.{each.name}".removeprefix(".") for each in node.names]
+    within = [f"{home}.{alias.name}".removeprefix(".") for alias in node.names]
     return [name if name in NAMES else home for name in within]
 
 
@@ -96,10 +96,10 @@ def layer(name: str) -> int:
 def imports_point_down(name: str, text: str) -> list[str]:
     if layer(name) < 0:
         return [f"{name} is in no layer"]
-    own, complaints = name.split(".")[0], []
+    package, complaints = name.split(".")[0], []
     for target in imports(text):
         top = target.split(".")[0]
-        apart = {own, top} in [set(pair) for pair in APART]
+        apart = {package, top} in [set(pair) for pair in APART]
         if layer(target) > layer(name) or apart:
             complaints.append(f"{name} imports {target or 'tcgemm'}")
     return complaints
@@ -114,13 +114,13 @@ def imports_stand_at_the_top(name: str, text: str) -> list[str]:
         for node in ast.walk(function):
             names = []
             if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
+                names = [module.name for module in node.names]
             elif isinstance(node, ast.ImportFrom):
                 names = [node.module or "."]
             complaints += [
-                f"{name} imports {each} inside a function"
-                for each in names
-                if each.split(".")[0] not in OPTIONAL
+                f"{name} imports {module} inside a function"
+                for module in names
+                if module.split(".")[0] not in OPTIONAL
             ]
     return complaints
 
@@ -140,8 +140,8 @@ def private_torch_in_one_module(name: str, text: str) -> list[str]:
             if node.attr in ("_handle", "_opname", "_schema"):
                 complaints.append(f"{name} reads .{node.attr}")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
-            found = [*node.module.split("."), *(each.name for each in node.names)]
-            if any(part.startswith("_") for part in found):
+            parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+            if any(part.startswith("_") for part in parts):
                 complaints.append(f"{name} imports {ast.unparse(node)}")
     return complaints
 
@@ -204,8 +204,8 @@ PUBLIC = (
 def test_public_names():
     assert tuple(tcgemm.__all__) == PUBLIC
     packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "tuning", "typing")
-    shown = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
-    assert shown == {*PUBLIC, *packages} - {"__version__"}
+    names = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
+    assert names == {*PUBLIC, *packages} - {"__version__"}
     assert "__version__" in dir(tcgemm)
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),

@@ -36,10 +36,10 @@ def library(tmp_path_factory):
     flags += ["-fsanitize=address,undefined", *setup.SANITIZER_FLAGS]
     flags += ["-static-libubsan", "-Wl,--version-script=exports.map"]
     command = ["g++", *flags, "faults.cpp", "-o", "libtcgemm.so"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    if "cannot find" in done.stderr:
-        pytest.skip(f"g++ has no sanitizers here: {done.stderr}")
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if "cannot find" in process.stderr:
+        pytest.skip(f"g++ has no sanitizers here: {process.stderr}")
+    assert process.returncode == 0, process.stderr
     return folder / "libtcgemm.so"
 
 
@@ -58,8 +58,8 @@ def test_fault_is_reported(library, tmp_path, function, report):
         pytest.skip("this machine does not let LeakSanitizer run")
     command = [sys.executable, "-c", PROGRAM, library, function]
     environ = sanitize_host.environment(library, tmp_path, leaks)
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert (done.returncode != 0) == (report is not None and not leaks), done.stderr
-    found = sanitize_host.reports(tmp_path)
-    assert len(found) == (report is not None)
-    assert report is None or report in found[0]
+    process = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert (process.returncode != 0) == (report is not None and not leaks), process.stderr
+    reports = sanitize_host.reports(tmp_path)
+    assert len(reports) == (report is not None)
+    assert report is None or report in reports[0]

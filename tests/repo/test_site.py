@@ -36,8 +36,8 @@ def build(folder: Path) -> None:
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
     environ = {**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def every_page_is_built(site: Path) -> None:
@@ -64,8 +64,8 @@ def no_markup_is_left_over(site: Path) -> None:
             r"<(pre|code|script)\b.*?</\1>", "", article[0] if article else "", flags=re.S
         )
         text = html.unescape(re.sub(r"<[^>]+>", "", text))
-        found = re.findall(r"^.*(?:(?<!\d)\*\*|\]\(|`|^ *[-*|] ).*$", text, re.MULTILINE)
-        assert not found, f"{path.relative_to(site)}: {found}"
+        lines = re.findall(r"^.*(?:(?<!\d)\*\*|\]\(|`|^ *[-*|] ).*$", text, re.MULTILINE)
+        assert not lines, f"{path.relative_to(site)}: {lines}"
 
 
 def test_navigation_has_every_page():
@@ -90,23 +90,22 @@ def documented() -> dict[str, str]:
 
 def api_pages_show_docstrings(site: Path) -> None:
     pages = {page: (site / "api" / page).with_suffix(".html") for page in documented().values()}
-    shown = {page: path.read_text() for page, path in pages.items()}
+    texts = {page: path.read_text() for page, path in pages.items()}
     for name, page in documented().items():
-        assert f'id="{name}"' in shown[page], name
+        assert f'id="{name}"' in texts[page], name
     products = (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm, tcgemm.linear)
-    lines = set.intersection(*({*inspect.getdoc(each).splitlines()} for each in products))
+    lines = set.intersection(*({*inspect.getdoc(product).splitlines()} for product in products))
     shared = [line.strip() for line in lines if re.fullmatch(r" *[A-Za-z ,.]{40,}", line)]
     assert shared
-    assert all(shown["products"].count(line) == len(products) for line in shared)
-    assert "```" not in "".join(shown.values())
+    assert all(texts["products"].count(line) == len(products) for line in shared)
+    assert "```" not in "".join(texts.values())
 
 
 def public() -> dict[str, object]:
     """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
     modules = [tcgemm, tcgemm.override, tcgemm.sparse, importlib.import_module("tcgemm.testing")]
-    modules += [
-        found for name in dir(tcgemm) if isinstance(found := getattr(tcgemm, name), ModuleType)
-    ]
+    values = [getattr(tcgemm, name) for name in dir(tcgemm)]
+    modules += [value for value in values if isinstance(value, ModuleType)]
     assert tcgemm.nn in modules and tcgemm.comparison in modules
     return {
         f"{module.__name__}.{name}": getattr(module, name)
@@ -127,12 +126,12 @@ def test_site(tmp_path):
 
 
 def test_api_pages_have_every_public_name():
-    shown = [pkgutil.resolve_name(name) for name in documented()]
+    documented_objects = [pkgutil.resolve_name(name) for name in documented()]
     texts = (str, ModuleType)  # named in a sentence, or a page of its own
     missing = [
         path
-        for path, found in public().items()
-        if not isinstance(found, texts) and not any(found is each for each in shown)
+        for path, value in public().items()
+        if not isinstance(value, texts) and not any(value is item for item in documented_objects)
     ]
     assert not missing
     index = (ROOT / "docs/api/index.md").read_text()

@@ -30,8 +30,9 @@ def run(name: str, *arguments: str) -> None:
     tool = shutil.which(name, path=str(Path(sys.executable).parent))
     if tool is None:
         pytest.skip(f"{name} is not installed beside {sys.executable}")
-    done = subprocess.run([tool, *arguments], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, f"make format mends most of it:\n{done.stdout}{done.stderr}"
+    process = subprocess.run([tool, *arguments], cwd=ROOT, capture_output=True, text=True)
+    output = process.stdout + process.stderr
+    assert process.returncode == 0, f"make format mends most of it:\n{output}"
 
 
 def test_clang_format():

@@ -35,13 +35,13 @@ def test_any_requires_grad():
 
 
 def test_at_start_of_cuda():
-    called = []
-    private.at_start_of_cuda(lambda: called.append(torch.cuda.device_count()))
+    counts = []
+    private.at_start_of_cuda(lambda: counts.append(torch.cuda.device_count()))
     if torch.cuda.is_available():
         torch.zeros(1, device="cuda")
-        assert called
+        assert counts
     else:
-        assert not called
+        assert not counts
 
 
 def test_assume_constant_result():
@@ -159,7 +159,7 @@ def test_enable_single_level_autograd_function():
 def test_foreach_copy():
     targets = [torch.zeros(2), torch.zeros(1, 3)]
     private.foreach_copy(targets, [torch.ones(2), torch.full((1, 3), 2.0)])
-    assert [each.sum().item() for each in targets] == [2, 6]
+    assert [tensor.sum().item() for tensor in targets] == [2, 6]
 
 
 def test_forward_gradients():
@@ -216,9 +216,9 @@ def test_is_mutable():
 
 
 def test_is_batched():
-    seen = []
-    torch.vmap(lambda x: seen.append(private.is_batched(x)) or x)(torch.zeros(2))
-    assert seen == [True] and not private.is_batched(torch.zeros(2))
+    flags = []
+    torch.vmap(lambda x: flags.append(private.is_batched(x)) or x)(torch.zeros(2))
+    assert flags == [True] and not private.is_batched(torch.zeros(2))
 
 
 def test_is_profiled():
@@ -228,15 +228,15 @@ def test_is_profiled():
 
 
 def test_is_tracing():
-    seen = []
-    torch.jit.trace(lambda x: seen.append(private.is_tracing()) or x + 1, torch.zeros(1))
-    assert seen[0] and not private.is_tracing()
+    flags = []
+    torch.jit.trace(lambda x: flags.append(private.is_tracing()) or x + 1, torch.zeros(1))
+    assert flags[0] and not private.is_tracing()
 
 
 def test_is_wrapped_by_transform():
-    seen = []
-    torch.func.grad(lambda x: seen.append(private.is_wrapped_by_transform(x)) or x)(torch.ones(()))
-    assert seen == [True] and not private.is_wrapped_by_transform(torch.ones(()))
+    flags = []
+    torch.func.grad(lambda x: flags.append(private.is_wrapped_by_transform(x)) or x)(torch.ones(()))
+    assert flags == [True] and not private.is_wrapped_by_transform(torch.ones(()))
 
 
 def test_mark_static_address():
@@ -282,10 +282,10 @@ def test_tree_map_only():
 
 
 def test_runs_as_it_is():
-    seen = []
+    flags = []
 
     def callee():
-        seen.append(torch.compiler.is_compiling())
+        flags.append(torch.compiler.is_compiling())
 
     @private.runs_as_it_is
     def function():
@@ -296,21 +296,21 @@ def test_runs_as_it_is():
 
     torch._dynamo.reset()
     torch.compile(function, backend=backend)()
-    assert seen == [False]
+    assert flags == [False]
 
 
 def test_transforms_active():
-    seen = []
-    torch.vmap(lambda x: seen.append(private.transforms_active()) or x)(torch.zeros(2))
-    assert seen == [True] and not private.transforms_active()
+    flags = []
+    torch.vmap(lambda x: flags.append(private.transforms_active()) or x)(torch.zeros(2))
+    assert flags == [True] and not private.transforms_active()
 
 
 def test_under_transform():
-    seen = []
-    torch.vmap(lambda x: seen.append(private.under_transform()) or x)(torch.zeros(2))
+    flags = []
+    torch.vmap(lambda x: flags.append(private.under_transform()) or x)(torch.zeros(2))
     with forward_ad.dual_level():
-        seen.append(private.under_transform())
-    assert seen == [True, True] and not private.under_transform()
+        flags.append(private.under_transform())
+    assert flags == [True, True] and not private.under_transform()
 
 
 def test_unpack_dual():

@@ -149,9 +149,9 @@ def test_every_quoted_message_is_raised_by_a_case():
 def test_message(heading, monkeypatch):
     monkeypatch.setattr(_library, "_loaded", False)
     try:
-        said = RAISED[heading](monkeypatch)
+        message = RAISED[heading](monkeypatch)
     except (RuntimeError, ImportError) as error:  # NotImplementedError is a RuntimeError
         kind = type(error)
         place = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-        said = f"{place}{kind.__name__}: {error}"
-    assert pattern(QUOTED[heading]).fullmatch(said.strip()), said
+        message = f"{place}{kind.__name__}: {error}"
+    assert pattern(QUOTED[heading]).fullmatch(message.strip()), message

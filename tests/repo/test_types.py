@@ -50,11 +50,11 @@ REFUSED = {
 def test_an_unknown_word_is_refused_with_the_words_of_the_type(literal, call):
     with pytest.raises(RuntimeError) as error:
         call()
-    said = re.split(r", but |there are ", str(error.value), maxsplit=1)[1]
+    text = re.split(r", but |there are ", str(error.value), maxsplit=1)[1]
     # The error leaves "prepared" out, which tcgemm.nn.Linear passes.
     expected = set(words(literal)) - {"prepared"}
-    assert expected <= set(re.findall(r"[\w.:]*\w", said))
-    quoted = set(re.findall(r"[\"']([\w.:]*\w)[\"']", said)) - {"x"}
+    assert expected <= set(re.findall(r"[\w.:]*\w", text))
+    quoted = set(re.findall(r"[\"']([\w.:]*\w)[\"']", text)) - {"x"}
     assert quoted <= expected
 
 
@@ -78,47 +78,47 @@ def test_the_package_says_that_it_has_types():
 
 
 def incomplete(symbol: dict) -> bool:
-    known = symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
-    return symbol["isExported"] and not known
+    is_complete = symbol["isTypeKnown"] and not symbol["isTypeAmbiguous"]
+    return symbol["isExported"] and not is_complete
 
 
 def text_of(symbol: dict) -> str:
-    return f"{symbol['name']}: {' '.join(each['message'] for each in symbol['diagnostics'])}"
+    return f"{symbol['name']}: {' '.join(row['message'] for row in symbol['diagnostics'])}"
 
 
 @pyright.needs_pyright
 def test_every_public_symbol_has_a_type():
-    answer = pyright.run("--verifytypes", "tcgemm", "--ignoreexternal")["typeCompleteness"]
-    assert answer["packageRootDirectory"] == str(ROOT / "tcgemm")
-    assert len(answer["symbols"]) > 1000
-    assert not [text_of(symbol) for symbol in answer["symbols"] if incomplete(symbol)]
-    assert answer["completenessScore"] == 1
+    report = pyright.run("--verifytypes", "tcgemm", "--ignoreexternal")["typeCompleteness"]
+    assert report["packageRootDirectory"] == str(ROOT / "tcgemm")
+    assert len(report["symbols"]) > 1000
+    assert not [text_of(symbol) for symbol in report["symbols"] if incomplete(symbol)]
+    assert report["completenessScore"] == 1
 
 
 @pytest.mark.nightly
 @pyright.needs_pyright
 def test_the_package_has_no_type_error():
-    answer = pyright.run(str(ROOT / "tcgemm"))
-    assert answer["summary"]["filesAnalyzed"] > 80
+    report = pyright.run(str(ROOT / "tcgemm"))
+    assert report["summary"]["filesAnalyzed"] > 80
     assert not [
-        f"{each['file']}:{each['range']['start']['line'] + 1} {each['message']}"
-        for each in answer["generalDiagnostics"]
+        f"{error['file']}:{error['range']['start']['line'] + 1} {error['message']}"
+        for error in report["generalDiagnostics"]
     ]
 
 
 @pyright.needs_pyright
 def test_a_strict_consumer_has_no_error_and_every_mistake_is_reported():
-    answer = pyright.run("--project", ".", folder=CONSUMER.parent)
-    assert answer["summary"]["filesAnalyzed"] == 2
-    found = {
-        f"{Path(each['file']).name}:{each['range']['start']['line'] + 1}": each["message"]
-        for each in answer["generalDiagnostics"]
+    report = pyright.run("--project", ".", folder=CONSUMER.parent)
+    assert report["summary"]["filesAnalyzed"] == 2
+    errors = {
+        f"{Path(error['file']).name}:{error['range']['start']['line'] + 1}": error["message"]
+        for error in report["generalDiagnostics"]
     }
     lines = enumerate(MISTAKES.read_text().splitlines(), 1)
     wrong = {f"{MISTAKES.name}:{number}" for number, line in lines if line.endswith("# wrong")}
     assert len(wrong) > 35
-    assert not {place: text for place, text in found.items() if place not in wrong}
-    missed = sorted(wrong - found.keys())
+    assert not {place: text for place, text in errors.items() if place not in wrong}
+    missed = sorted(wrong - errors.keys())
     assert not missed, "pyright does not report these lines"
 
 

@@ -43,9 +43,9 @@ pytestmark = pytest.mark.skipif(bool(ABSENT), reason=f"needs {', '.join(ABSENT)}
 
 def run(*command: object, **options) -> str:
     text = [str(word) for word in command]
-    done = subprocess.run(text, capture_output=True, text=True, **options)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    process = subprocess.run(text, capture_output=True, text=True, **options)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def build(*command: object) -> str:
@@ -147,8 +147,8 @@ def test_wheel_holds_the_library_and_no_sources_but_those_of_the_ladders(wheel):
     assert "tcgemm/libtcgemm.so" in names
     assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
     results = (ROOT / "benchmarks/results").glob("*/*.json")
-    kept = [path for path in results if path.parent.name in ("probe", "ladder")]
-    packed = {f"tcgemm/results/{path.parent.name}/{path.name}" for path in kept}
+    files = [path for path in results if path.parent.name in ("probe", "ladder")]
+    packed = {f"tcgemm/results/{path.parent.name}/{path.name}" for path in files}
     assert packed | {"tcgemm/published/figures.json"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
@@ -201,5 +201,5 @@ def test_installed_command(environment):
 
 
 def test_installed_package_computes_saves_and_answers_in_sentences(environment):
-    said = outside(environment, "python", str(ROOT / "tests/support/check_installed.py"))
-    assert f"torch {torch.__version__}" in said and str(environment) in said
+    output = outside(environment, "python", str(ROOT / "tests/support/check_installed.py"))
+    assert f"torch {torch.__version__}" in output and str(environment) in output
