@@ -279,12 +279,12 @@ def into(
         if (_grad_enabled() and tensor.requires_grad) or isinstance(tangent, _tensor):
             raise RuntimeError(
                 f"tcgemm.{op.name}: out= cannot be differentiated, but {name} needs a gradient; "
-                f"leave out= away, call under torch.no_grad(), or pass {name}.detach()."
+                f"pass no out=, call under torch.no_grad(), or pass {name}.detach()."
             )
         if is_batched(tensor):
             raise RuntimeError(
                 f"tcgemm.{op.name}: out= does not work under torch.vmap, but {name} is mapped "
-                "over; leave out= away."
+                "over; pass no out=."
             )
     traced = _compiling()
     epilogue = invariance.kept(epilogue) if traced else epilogue
@@ -345,7 +345,7 @@ def amax_with_out(function: str) -> RuntimeError:
     """The error for amax=True together with out=."""
     return RuntimeError(
         f"tcgemm.{function}: with amax=True two tensors are returned, so there is no out=; "
-        "leave one of them away."
+        "leave one of them out."
     )
 
 

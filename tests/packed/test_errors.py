@@ -317,7 +317,7 @@ PRODUCTS = {
     "amax and out": (
         linear(amax=True, out=torch.empty(2, 6).half()),
         "tcgemm.linear: with amax=True two tensors are returned, so there is no out=; leave one of "
-        "them away.",
+        "them out.",
     ),
     "amax is no bool": (
         linear(amax="yes"),

@@ -134,7 +134,7 @@ ZEROS = {
     ),
     "of fp8": (
         lambda: scaled(E4M3, zero_b=t(dtype=S32)),
-        ["tcgemm: zero_b is given", "have zero points", "leave zero_b away"],
+        ["tcgemm: zero_b is given", "have zero points", "leave zero_b out"],
     ),
     "dtype": (
         lambda: scaled(S8, zero_a=t(dtype=S8)),
@@ -178,12 +178,12 @@ INTEGERS = {
         lambda: OPS.linear(t(3, 4, dtype=S8), t(5, 4, dtype=S8), activation="gelu"),
         ['tcgemm.linear: activation is "gelu"', ALONE, 'there is "relu" for it'],
     ),
-    "scale_a": (lambda: scaled(S8, t()), ["tcgemm: scale_a is given", ALONE, "leave it away"]),
+    "scale_a": (lambda: scaled(S8, t()), ["tcgemm: scale_a is given", ALONE, "leave it out"]),
     "scale_b": (lambda: scaled(S8, None, t(1, N)), ["tcgemm: scale_b is given", ALONE]),
     "scale_out": (lambda: scaled(U8, scale_out=t(1)), ["tcgemm: scale_out is given", ALONE]),
     "amax": (
         lambda: OPS.scaled_mm_amax(*operands(S8)),
-        ["tcgemm: amax is asked for", ALONE, "leave it away"],
+        ["tcgemm: amax is asked for", ALONE, "leave it out"],
     ),
     "bias": (
         lambda: OPS.mm(*operands(S8), t(N)),
@@ -275,14 +275,14 @@ PREPARED = {
         lambda: prepared(on_meta(4, 5, dtype=BF16), BYTES),
         [
             "tcgemm.explain: prepared_b is given, but only torch.float32 operands have parts",
-            "and a is torch.bfloat16; leave prepared_b away",
+            "and a is torch.bfloat16; leave prepared_b out",
         ],
     ),
     "precision": (
         lambda: OPS.scaled_mm(*operands(F32), prepared_b=t(0, dtype=U8), precision="high"),
         [
             'tcgemm: prepared_b is given, but its parts are those of precision "highest"',
-            "and another one is asked for; leave prepared_b away",
+            "and another one is asked for; leave prepared_b out",
         ],
     ),
     "a batch": (
@@ -314,7 +314,7 @@ PREPARED = {
         [
             "tcgemm.explain: prepared_b has 512 bytes, but those of b of shape (4, 5)",
             ", as it lies in memory, are",
-            "prepare this b, or leave prepared_b away",
+            "prepare this b, or leave prepared_b out",
         ],
     ),
     "w": (

@@ -88,12 +88,12 @@ ENTRIES = {
         lambda: tcgemm.mm(A, B.t(), out_dtype=torch.float64),
         "tcgemm.mm: out_dtype is torch.float64, but operands of int4 give torch.int32, "
         "torch.float16, torch.bfloat16, torch.float32 or torch.int8; ask for one of these, or "
-        "leave out_dtype away.",
+        "leave out_dtype out.",
     ),
     "sums": (
         lambda: tcgemm.mm(A, B.t(), acc_dtype=F32),
         "tcgemm.mm: acc_dtype is torch.float32, but products of int4 are accumulated in "
-        "torch.int32; ask for that, or leave acc_dtype away.",
+        "torch.int32; ask for that, or leave acc_dtype out.",
     ),
     "scales of blocks": (
         lambda: tcgemm.mm(
@@ -200,12 +200,12 @@ ENTRIES = {
     ),
     "bias of bits": (
         lambda: tcgemm.explain(X, Y.t(), bias=torch.zeros(5)),
-        "tcgemm.explain: bias is given, but a binary product has no epilogue; leave bias away.",
+        "tcgemm.explain: bias is given, but a binary product has no epilogue; leave bias out.",
     ),
     "alpha of bits": (
         lambda: tcgemm.explain(X, Y.t(), alpha=2.0),
         "tcgemm.explain: activation, alpha or amax is given, but a binary product has no epilogue; "
-        "leave them away.",
+        "leave them out.",
     ),
     "other products": (
         lambda: tcgemm.mm(X, Y.t()),

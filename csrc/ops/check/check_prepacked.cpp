@@ -23,7 +23,7 @@ void check_prepacked(Op op, const CheckedGemm& checked) {
   if (!view) return;
   const View& a = checked[Slot::a].view;
   const View& b = checked[Slot::b].view;
-  constexpr const char* kRemedy = "; leave prepared_b away.";
+  constexpr const char* kRemedy = "; leave prepared_b out.";
   if (a.dtype != DType::f32)
     fail(name(op), ": prepared_b is given, but only torch.float32 operands have parts, and ",
          a.name, " is ", type_name(a), kRemedy);
@@ -51,7 +51,7 @@ void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem) {
   if (bytes != f16_bytes && bytes != bf16_bytes)
     fail(name(op), ": prepared_b has ", bytes, " bytes, but those of b of shape ",
          checked[Slot::b].view.shape(), ", as it lies in memory, are ", f16_bytes, " or ",
-         bf16_bytes, "; prepare this b, or leave prepared_b away.");
+         bf16_bytes, "; prepare this b, or leave prepared_b out.");
   problem.set(Slot::prepacked_b, Matrix{view.address, DType::u8});
   problem.prepacked_terms = bytes == f16_bytes ? kF16Terms : kBf16Terms;
 }

@@ -37,7 +37,7 @@ void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& ch
   if (checked.accumulator == DType::f16)
     fail(name(op), ": ", argument,
          " is given, but sparse torch.float16 operands are accumulated in ",
-         "torch.float32; leave acc_dtype away.");
+         "torch.float32; leave acc_dtype out.");
 }
 
 void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
@@ -45,7 +45,7 @@ void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
   for (const Slot slot_beside : {Slot::zero_a, Slot::zero_b, Slot::prepacked_b})
     if (const View& view = checked[slot_beside].view)
       fail(name(op), ": ", view.name, " and ", argument, " do not go together; leave ", view.name,
-           " away, or multiply the dense matrix.");
+           " out, or multiply the dense matrix.");
   for (const Slot slot_beside : {Slot::scale_a, Slot::scale_b}) {
     const CheckedOperand& scale = checked[slot_beside];
     if (!scale.view || (slot_beside == Slot::scale_a ? scale.cols : scale.rows) == 1) continue;

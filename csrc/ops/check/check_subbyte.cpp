@@ -69,10 +69,10 @@ void check_no_epilogue(Op op, const Arguments& arguments, const CheckedGemm& che
   for (const Slot slot : kOthers)
     if (const View& view = checked[slot].view)
       fail(name(op), ": ", view.name, " is given, but a binary product has no epilogue; leave ",
-           view.name, " away.");
+           view.name, " out.");
   if (arguments.activation || arguments.alpha != 1.0 || arguments.amax)
     fail(name(op), ": activation, alpha or amax is given, but a binary product has no epilogue; ",
-         "leave them away.");
+         "leave them out.");
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) 
   if (known && can_return(input, checked.out_dtype)) return;
   fail(name(op), ": out_dtype is ", type_name(*arguments.out_dtype), ", but operands of ",
        type_name(input), " give ", result_dtypes(input),
-       "; ask for one of these, or leave out_dtype away.");
+       "; ask for one of these, or leave out_dtype out.");
 }
 
 void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) {
@@ -99,7 +99,7 @@ void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) 
     fail(name(op), ": acc_dtype is ", type_name(*arguments.acc_dtype), ", but products of ",
          type_name(input), " are accumulated in ", type_name(checked.accumulator),
          input == DType::f16 ? " or torch.float16" : "",
-         "; ask for that, or leave acc_dtype away.");
+         "; ask for that, or leave acc_dtype out.");
   checked.accumulator = requested;
 }
 
@@ -146,7 +146,7 @@ void check_scale_types(Op op, const CheckedGemm& checked) {
     if (!view) continue;
     if (!is_integer(a.dtype))
       fail(name(op), ": ", view.name, " is given, but only torch.int8 and torch.uint8 operands ",
-           "have zero points, and ", a.name, " is ", type_name(a), "; leave ", view.name, " away.");
+           "have zero points, and ", a.name, " is ", type_name(a), "; leave ", view.name, " out.");
     check_dtype(op, view, DType::s32, "zero points");
   }
 }
@@ -166,9 +166,9 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
          "there is \"relu\" for it, or ", kRemedy);
   for (const Slot slot : kScales)
     if (const View& view = checked[slot].view)
-      fail(name(op), ": ", view.name, " is given", kWhy, "leave it away, or ", kRemedy);
+      fail(name(op), ": ", view.name, " is given", kWhy, "leave it out, or ", kRemedy);
   if (returns_amax(op) || arguments.amax)
-    fail(name(op), ": amax is asked for", kWhy, "leave it away, or ", kRemedy);
+    fail(name(op), ": amax is asked for", kWhy, "leave it out, or ", kRemedy);
 }
 
 }  // namespace
