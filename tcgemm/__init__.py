@@ -37,7 +37,7 @@ from tcgemm.nn import swap_linear  # noqa: E402
 from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
 from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
 from tcgemm.ops.invariance import batch_invariant  # noqa: E402
-from tcgemm.ops.prepack import Prepared, prepare  # noqa: E402
+from tcgemm.ops.prepared import Prepared, prepare  # noqa: E402
 from tcgemm.ops.tuned import load_when_cuda_starts  # noqa: E402
 from tcgemm.override import use  # noqa: E402
 from tcgemm.packed import PackedWeight, pack_weight  # noqa: E402

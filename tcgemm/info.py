@@ -193,7 +193,7 @@ def plan(
     scale_a: Granularity | None = None,
     scale_b: Granularity | None = None,
     epilogue: Sequence[str] = (),
-    prepared_b: int = 0,
+    terms_b: int = 0,
     sparse: Literal["a", "b"] | None = None,
     kernel: str = "",
 ) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def plan(
         epilogue: a list of "c", "bias", "residual", "zero_a", "zero_b", "amax", "scale_out" and
             activations. c, bias and residual have the dtype of the result, or float32 beside a
             result of 8 bits.
-        prepared_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
+        terms_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
             0 if b is no Prepared.
         sparse (str): the operand that is 2:4 sparse, "a" or "b".
         kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
@@ -250,7 +250,7 @@ def plan(
         "scale_a": scale_a or "",
         "scale_b": scale_b or "",
         "epilogue": ",".join(epilogue),
-        "prepared_b": prepared_b,
+        "terms_b": terms_b,
         "sparse": sparse or "",
         "kernel": kernel,
     }

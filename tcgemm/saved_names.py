@@ -15,7 +15,7 @@ from tcgemm import nn
 from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
 from tcgemm.integers import binary as binary_tensor
 from tcgemm.integers import int4 as int4_tensor
-from tcgemm.ops import explanation, functional, invariance, prepack
+from tcgemm.ops import explanation, functional, invariance, prepared
 from tcgemm.override import use
 from tcgemm.packed import PackedWeight, pack_weight
 from tcgemm.packed import weight as packed_weight
@@ -25,7 +25,7 @@ from tcgemm.sparse import SparseTensor24, compress24, prune24
 from tcgemm.sparse import tensor as sparse_tensor
 
 restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
-restored_prepared: Callable[..., prepack.Prepared] = prepack.restored
+restored_prepared: Callable[..., prepared.Prepared] = prepared.restored
 restored_packed_weight: Callable[..., PackedWeight] = packed_weight.restored
 restored_int4_tensor: Callable[..., Int4Tensor] = int4_tensor.restored_int4
 restored_binary_tensor: Callable[..., BinaryTensor] = binary_tensor.restored_binary
@@ -45,8 +45,8 @@ PUBLIC: dict[str, Any] = {
     "batch_invariant": invariance.batch_invariant,
     "PackedWeight": PackedWeight,
     "pack_weight": pack_weight,
-    "Prepared": prepack.Prepared,
-    "prepare": prepack.prepare,
+    "Prepared": prepared.Prepared,
+    "prepare": prepared.prepare,
     "quantize": quantize,
     "dequantize": dequantize,
     "quantized_linear": quantized_linear,

@@ -22,8 +22,8 @@ enum class Slot : std::uint8_t {
   zero_a,
   zero_b,
   scale_out,
-  prepacked_a,  // split-FP32 terms of operand a; only a problem with A and B swapped has them
-  prepacked_b,
+  terms_a,  // split-FP32 terms of operand a; only a problem with A and B swapped has them
+  terms_b,
   sparse_a,  // metadata of a 2:4 operand a, whose own tensor has the values
   sparse_b,
   packed_a,  // a packed weight in the place of operand a, which has no memory then
@@ -80,10 +80,10 @@ inline constexpr OperandRow kOperands[kSlots] = {
      true},
     {Slot::scale_out, "scale_out", Axis::one, Axis::one, DTypeRule::scale, Side::both,
      Slot::scale_out, false},
-    {Slot::prepacked_a, "prepared_a", Axis::one, Axis::one, DTypeRule::bytes, Side::a,
-     Slot::prepacked_b, false},
-    {Slot::prepacked_b, "prepared_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b,
-     Slot::prepacked_a, false},
+    {Slot::terms_a, "terms_a", Axis::one, Axis::one, DTypeRule::bytes, Side::a, Slot::terms_b,
+     false},
+    {Slot::terms_b, "terms_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b, Slot::terms_a,
+     false},
     {Slot::sparse_a, "sparse_a", Axis::one, Axis::one, DTypeRule::bytes, Side::a, Slot::sparse_b,
      false},
     {Slot::sparse_b, "sparse_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b, Slot::sparse_a,

@@ -289,8 +289,8 @@ struct SplitFp32PassParams {
   SplitFp32Operand operands[2];
   int count;
   int cluster;  // CTAs of the first pass that share a strip of columns
-  // Statistics of both operands of the GEMM. A prepacked operand is not among `operands`. nullptr:
-  // the other operand is not known yet, while one is prepacked.
+  // Statistics of both operands of the GEMM. A prepared operand is not among `operands`. nullptr:
+  // the other operand is not known yet, while one is prepared.
   const std::uint32_t* statistics[2];
   int statistics_counts[2];
   bool bf16;  // the host has decided on bf16 terms; statistics are not read

@@ -102,11 +102,11 @@ struct LaunchConfig {
 };
 
 // An f32 operand and the split FP32 workspace that the split passes fill with its terms. A
-// prepacked operand has the same layout in a buffer of its own:
+// prepared operand has the same layout in a buffer of its own:
 //
 //   decision | statistics | ranges | terms
 //
-// Only prepack writes the decision here. A GEMM has one of its own: SplitFp32Plan::decision.
+// launch::prepare alone writes this decision. A GEMM has its own: SplitFp32Plan::decision.
 struct SplitFp32Pass {
   Matrix source;          // rows x k, any strides
   bool mn_major = false;  // of source and terms
@@ -114,10 +114,10 @@ struct SplitFp32Pass {
   std::int64_t k = 0;
   std::int64_t batch = 1;
   std::int64_t pitch = 0;  // leading dimension of a term, elements
-  // Bytes from the start of the workspace to this layout. If the operand is prepacked as f16 terms,
+  // Bytes from the start of the workspace to this layout. If the operand is prepared as f16 terms,
   // this is where the second pass writes bf16 terms.
   std::size_t offset = 0;
-  Prepacked prepacked;
+  Prepared prepared;
 
   // Extent of the dimension that is not contiguous.
   std::int64_t lines() const { return mn_major ? k : rows; }

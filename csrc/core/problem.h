@@ -133,13 +133,13 @@ class Operands {
 inline constexpr int kScaleBlock = 128;
 inline constexpr int kScaleShift = 7;
 
-// A prepacked f32 operand: 16-bit terms, ranges and statistics. SplitFp32Pass (core/plan.h) has the
+// A prepared f32 operand: 16-bit terms, ranges and statistics. SplitFp32Pass (core/plan.h) has the
 // layout.
-struct Prepacked {
+struct Prepared {
   std::uintptr_t address = 0;
-  int terms = 0;  // kF16Terms or kBf16Terms; 0: not prepacked
+  int terms = 0;  // kF16Terms or kBf16Terms; 0: not prepared
 
-  bool operator==(const Prepacked&) const = default;
+  bool operator==(const Prepared&) const = default;
 };
 
 // The operand that the kernel before the product does not write: a layer's weight. The product may
@@ -206,9 +206,9 @@ struct Problem {
   Activation activation = Activation::none;
   double alpha = 1.0;
   double beta = 1.0;
-  int prepacked_terms = 0;  // of the prepacked operand: kF16Terms or kBf16Terms
-  // f32: planned as if b were prepacked, so that calls with and without its terms have equal bits.
-  bool as_prepacked = false;
+  int prepared_terms = 0;  // of the prepared operand: kF16Terms or kBf16Terms
+  // f32: planned as if b were prepared, so that calls with and without its terms have equal bits.
+  bool as_prepared = false;
   // Nothing that decides the bits of a row depends on the number of rows: k has one slice, f32 is
   // multiplied as f64, fast fp8 sums are never promoted, and the factors of a row have one order.
   bool batch_invariant = false;
@@ -236,9 +236,9 @@ struct Problem {
   // Extent along k of an operand in memory: about half of k for a 2:4 operand.
   std::int64_t stored_k_a() const { return has(Slot::sparse_a) ? sparse_k : k; }
   std::int64_t stored_k_b() const { return has(Slot::sparse_b) ? sparse_k : k; }
-  // The terms of an operand, if they are prepacked. `slot`: prepacked_a or prepacked_b.
-  Prepacked prepacked(Slot slot) const {
-    return has(slot) ? Prepacked{operands[slot].address, prepacked_terms} : Prepacked{};
+  // The terms of an operand, if they are prepared. `slot`: terms_a or terms_b.
+  Prepared prepared(Slot slot) const {
+    return has(slot) ? Prepared{operands[slot].address, prepared_terms} : Prepared{};
   }
   bool empty() const { return batch == 0 || m == 0 || n == 0; }
   // The ones of the rows of a and of the columns of b are added to the accumulator.

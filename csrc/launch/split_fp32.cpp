@@ -19,7 +19,7 @@ T* pointer_at(std::uintptr_t address) {
 }
 
 // Pointers to the statistics, ranges and terms of an operand: in the call's workspace, or in part
-// in a prepacked operand.
+// in a prepared operand.
 struct WorkspacePointers {
   std::uint32_t* statistics;
   Range* ranges;
@@ -27,12 +27,12 @@ struct WorkspacePointers {
 
   WorkspacePointers(const SplitFp32Pass& pass, std::uintptr_t workspace) {
     const std::uintptr_t own = workspace + pass.offset;
-    const std::uintptr_t prepacked = pass.prepacked.terms ? pass.prepacked.address : own;
+    const std::uintptr_t prepared = pass.prepared.terms ? pass.prepared.address : own;
     const SplitFp32Layout layout = split_fp32_layout(pass, kBf16Terms);
-    statistics = pointer_at<std::uint32_t>(prepacked + layout.statistics);
-    ranges = pointer_at<Range>(prepacked + layout.ranges);
-    terms[0] = (pass.prepacked.terms == kF16Terms ? prepacked : own) + layout.terms;
-    terms[1] = (pass.prepacked.terms == kBf16Terms ? prepacked : own) + layout.terms;
+    statistics = pointer_at<std::uint32_t>(prepared + layout.statistics);
+    ranges = pointer_at<Range>(prepared + layout.ranges);
+    terms[0] = (pass.prepared.terms == kF16Terms ? prepared : own) + layout.terms;
+    terms[1] = (pass.prepared.terms == kBf16Terms ? prepared : own) + layout.terms;
   }
 };
 
@@ -52,7 +52,7 @@ SplitFp32Operand operand(const SplitFp32Pass& pass, const WorkspacePointers& poi
 }
 
 // Launches both split passes over up to two operands, which become up to `max_terms` terms. An
-// operand whose terms are prepacked is left out of the passes that it does not need.
+// operand whose terms are prepared is left out of the passes that it does not need.
 void launch_split_passes(SplitFp32PassParams params, const SplitFp32Pass* const (&passes)[2],
                          const WorkspacePointers* const (&pointers)[2], int max_terms, int device,
                          void* stream) {
@@ -60,7 +60,7 @@ void launch_split_passes(SplitFp32PassParams params, const SplitFp32Pass* const 
   const auto select_operands = [&](int terms) {
     params.count = 0;
     for (int i = 0; i < 2; ++i)
-      if (passes[i] != nullptr && passes[i]->prepacked.terms < terms && terms <= max_terms)
+      if (passes[i] != nullptr && passes[i]->prepared.terms < terms && terms <= max_terms)
         params.operands[params.count++] = operand(*passes[i], *pointers[i], terms);
     kernels::partition_split(params);
   };
@@ -144,12 +144,12 @@ void launch_split_gemm(const LaunchContext& call) {
   launch_gemm(recompute);
 }
 
-void prepack(const SplitFp32Pass& pass, void* prepacked, int device, void* stream) {
+void prepare(const SplitFp32Pass& pass, void* prepared, int device, void* stream) {
   check(cudaSetDevice(device), "choosing the device for", {-1, "prepare"});
-  const WorkspacePointers pointers(pass, reinterpret_cast<std::uintptr_t>(prepacked));
+  const WorkspacePointers pointers(pass, reinterpret_cast<std::uintptr_t>(prepared));
   SplitFp32PassParams params{};
   params.top = split_top(kBf16Terms, pass.k);
-  params.decision = static_cast<std::uint32_t*>(prepacked);
+  params.decision = static_cast<std::uint32_t*>(prepared);
   launch_split_passes(params, {&pass, nullptr}, {&pointers, nullptr}, kBf16Terms, device, stream);
 }
 

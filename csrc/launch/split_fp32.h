@@ -10,8 +10,8 @@ namespace tcgemm::launch {
 // `call.plan` must have a split-FP32 plan.
 void launch_split_gemm(const LaunchContext& call);
 
-// Prepacks an operand into a buffer with room for bf16 terms. The first 32-bit word of the buffer
+// Prepares an operand into a buffer with room for bf16 terms. The first 32-bit word of the buffer
 // then says which terms it has: kUseBf16 is set or not. Asynchronous; allocates nothing.
-void prepack(const SplitFp32Pass& pass, void* prepacked, int device, void* stream);
+void prepare(const SplitFp32Pass& pass, void* prepared, int device, void* stream);
 
 }  // namespace tcgemm::launch

@@ -95,7 +95,7 @@ namespace schemas {
 inline constexpr ParameterList kOperandsAB{tensor(Slot::a), tensor(Slot::b)};
 inline constexpr ParameterList kAddendsOfAll{optional(Slot::bias), optional(Slot::residual)};
 inline constexpr ParameterList kScalesOfOperands{optional(Slot::scale_a), optional(Slot::scale_b)};
-inline constexpr ParameterList kOperandForms{optional(Slot::prepacked_b), optional(Slot::sparse_a),
+inline constexpr ParameterList kOperandForms{optional(Slot::terms_b), optional(Slot::sparse_a),
                                              optional(Slot::sparse_b)};
 inline constexpr ParameterList kOptions{Parameter{}, option(Option::activation),
                                         option(Option::alpha)};

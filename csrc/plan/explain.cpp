@@ -75,9 +75,9 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
 }
 
 std::string split_line(char label, const SplitFp32Pass& pass, const Device& device) {
-  if (pass.prepacked.terms != 0)
-    return text("  split-FP32 %c  no pass: its %d %s terms are prepacked\n", label,
-                pass.prepacked.terms, pass.prepacked.terms == kF16Terms ? "f16" : "bf16");
+  if (pass.prepared.terms != 0)
+    return text("  split-FP32 %c  no pass: its %d %s terms are prepared\n", label,
+                pass.prepared.terms, pass.prepared.terms == kF16Terms ? "f16" : "bf16");
   const double bytes = double(pass.batch) * double(pass.rows) * double(pass.k) * sizeof(float);
   return text("  split-FP32 %c  range statistics and f16 terms: %s in, %s out, about %.1f us\n",
               label, size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));

@@ -271,7 +271,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     const std::optional<Plan> split =
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
     double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
-    if (split && original.as_prepacked) microseconds -= estimate_us(split->passes.split->b, device);
+    if (split && original.as_prepared) microseconds -= estimate_us(split->passes.split->b, device);
     if (microseconds < plan.estimate.microseconds) {
       plan = *split;
       plan.swap_ab = swap_ab;

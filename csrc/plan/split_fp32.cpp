@@ -55,8 +55,8 @@ bool has_short_chains(const GemmConfig& config) { return config.warpgroups == 1;
 std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const Device& device,
                                                  Search::ConfigFilter config_filter) {
   Problem unsplit = problem;
-  unsplit.reset(Slot::prepacked_a);
-  unsplit.reset(Slot::prepacked_b);
+  unsplit.reset(Slot::terms_a);
+  unsplit.reset(Slot::terms_b);
   Search search(device, "", 0, config_filter);
   OrientedProblem oriented(unsplit, false);
   oriented.may_copy_a = oriented.may_copy_b = false;
@@ -65,18 +65,18 @@ std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const D
   return search.best.launch;
 }
 
-// Reserves workspace for what is not prepacked already.
+// Reserves workspace for what is not prepared already.
 void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
-  if (pass.prepacked.terms >= terms) return;
+  if (pass.prepared.terms >= terms) return;
   pass.offset = carve_workspace(plan.workspace, split_fp32_layout(pass, terms).bytes);
 }
 
 }  // namespace
 
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepacked& prepacked) {
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepared& prepared) {
   SplitFp32Pass pass;
   pass.source = operand.matrix;
-  pass.prepacked = prepacked;
+  pass.prepared = prepared;
   pass.mn_major = analyze_layout(operand).major == Major::MN;
   pass.rows = operand.rows;
   pass.k = operand.k;
@@ -85,7 +85,7 @@ SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepacked& prepa
   return pass;
 }
 
-std::size_t prepacked_bytes(const Problem& problem, int terms) {
+std::size_t prepared_bytes(const Problem& problem, int terms) {
   return split_fp32_layout(split_fp32_pass(operand_b(problem), {}), terms).bytes;
 }
 
@@ -96,9 +96,9 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
   if (problem.k < least_depth || problem.has(Slot::amax)) return std::nullopt;
   Plan plan;
   SplitFp32Plan split;
-  split.a = split_fp32_pass(operand_a(problem), problem.prepacked(Slot::prepacked_a));
-  split.b = split_fp32_pass(operand_b(problem), problem.prepacked(Slot::prepacked_b));
-  split.bf16 = split.a.prepacked.terms == kBf16Terms || split.b.prepacked.terms == kBf16Terms;
+  split.a = split_fp32_pass(operand_a(problem), problem.prepared(Slot::terms_a));
+  split.b = split_fp32_pass(operand_b(problem), problem.prepared(Slot::terms_b));
+  split.bf16 = split.a.prepared.terms == kBf16Terms || split.b.prepared.terms == kBf16Terms;
   std::optional<LaunchConfig> f16, alternative;
   const double result_count = double(problem.batch) * double(problem.m) * double(problem.n);
   const bool long_k = problem.k >= kLongDepth;
@@ -136,7 +136,7 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
 }
 
 double estimate_us(const SplitFp32Pass& pass, const Device& device) {
-  if (pass.prepacked.terms != 0) return 0;
+  if (pass.prepared.terms != 0) return 0;
   constexpr double kShare = 0.85;  // of the copy rate
   const double elements = double(pass.batch) * double(pass.rows) * double(pass.k);
   return 2 * elements * sizeof(float) / (device.memory_rate * kShare) * 1e6;

@@ -27,11 +27,11 @@ inline constexpr std::int64_t kLongDepth = 2048;
 inline constexpr std::int64_t kFewResults = 1 << 19;
 inline constexpr std::int64_t kManyResults = 1 << 21;
 
-// The pass over an operand of any strides. `prepacked`: its terms, if they exist already.
-SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepacked& prepacked);
+// The pass over an operand of any strides. `prepared`: its terms, if they exist already.
+SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepared& prepared);
 
-// Bytes of the prepacked operand b with room for this many terms.
-std::size_t prepacked_bytes(const Problem& problem, int terms);
+// Bytes of the prepared operand b with room for this many terms.
+std::size_t prepared_bytes(const Problem& problem, int terms);
 
 // The split-FP32 plan, if there is one: f16 terms, and an alternative (bf16 terms or FP64) that the
 // GPU chooses if the data requires it. `problem` is in the kernels' orientation. Everything in the

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.bench.case import Case
-    from tcgemm.ops.prepack import Prepared
+    from tcgemm.ops.prepared import Prepared
     from tcgemm.testing.timing import Call, Timing
     from tcgemm.typing import Activation
 

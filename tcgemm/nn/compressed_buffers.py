@@ -16,7 +16,7 @@ import torch
 
 from tcgemm.nn.activation import HasActivation
 from tcgemm.ops._torch_private import is_wrapped_by_transform
-from tcgemm.ops.prepack import capturing
+from tcgemm.ops.prepared import capturing
 from tcgemm.sparse.tensor import SparseTensor24
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import LINEAR
-from tcgemm.ops.prepack import capturing
-from tcgemm.ops.prepack import prepare as prepare_weight
+from tcgemm.ops.prepared import capturing
+from tcgemm.ops.prepared import prepare as prepare_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tcgemm.ops.prepack import Prepared
+    from tcgemm.ops.prepared import Prepared
     from tcgemm.typing import Activation, Precision
 
 _compiling = torch.compiler.is_compiling
@@ -129,9 +129,11 @@ class Linear(HasActivation, torch.nn.Linear):
         precision_used: Precision | None = None
         if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
-            terms = self._prepared_weight(weight) if keeps else None
+            prepared = self._prepared_weight(weight) if keeps else None
             # With "prepared", a call without a prepared weight has the bits of one with it.
-            weight, precision_used = (weight, "prepared") if terms is None else (terms, "highest")
+            weight, precision_used = (
+                (weight, "prepared") if prepared is None else (prepared, "highest")
+            )
         options = (None, None, precision_used, self.batch_invariant)
         epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
         return dispatch.gemm(

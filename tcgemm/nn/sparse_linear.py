@@ -31,7 +31,7 @@ from tcgemm.ops._torch_private import (
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import Scaled
-from tcgemm.ops.prepack import TensorVersionGuard
+from tcgemm.ops.prepared import TensorVersionGuard
 from tcgemm.sparse.fast_path import (
     Operands,
     is_plain,

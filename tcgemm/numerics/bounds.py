@@ -28,9 +28,9 @@ class Sums(NamedTuple):
     """How a kernel adds the products of an element.
 
     Attributes:
-        instruction: what it issues; None for integers and for float32 in parts.
+        instruction: what it issues; None for integers and for float32 in terms.
         promoted (int): products in a partial sum that is added in float32; 0: one sum.
-        parts (int): terms of a float32 operand; 1 for other operands.
+        terms (int): terms of a float32 operand; 1 for other operands.
         accumulator (str): "f32", "f16", "f64" or "s32".
         conversions (float): the largest relative error of a product by roundings of the operands,
             and of the sum.
@@ -38,7 +38,7 @@ class Sums(NamedTuple):
 
     instruction: Instruction | None
     promoted: int
-    parts: int
+    terms: int
     accumulator: str
     conversions: float = 0.0
 
@@ -60,11 +60,11 @@ def any_data(sums: Sums, k: int) -> float:
     """r, where |C - C64| <= r |A||B| for any data without overflow and underflow.
 
     Kernels that add float64 products have r = K 2^-53, and integers have none. float32 operands in
-    parts have the tolerance that the tests ask for. Conversions are added.
+    terms have the tolerance that the tests ask for. Conversions are added.
     """
     if sums.accumulator == "s32":
         return 0.0
-    if sums.parts > 1:
+    if sums.terms > 1:
         return f32_tolerance("cuda", k) * F32_UNIT
     if sums.accumulator == "f64" or sums.instruction is None:
         return k * 2.0**-53 + sums.conversions
@@ -82,7 +82,7 @@ def normal_data(sums: Sums, a: Tensor, b: Tensor) -> Tensor:
     """
     a, b = a.double(), b.double()
     k = a.shape[-1]
-    if sums.parts > 1 or sums.instruction is None or sums.accumulator in ("s32", "f64"):
+    if sums.terms > 1 or sums.instruction is None or sums.accumulator in ("s32", "f64"):
         return any_data(sums, k) * (a.abs() @ b.abs())
     unit = CONVERSION[str(sums.instruction.rounding)]
     products = min(sums.instruction.products, sums.instruction.stored)

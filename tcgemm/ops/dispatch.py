@@ -21,7 +21,7 @@ from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_ba
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.epilogue import NO_SCALES, Epilogue, Scales
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, Scaled
-from tcgemm.ops.prepack import Prepared
+from tcgemm.ops.prepared import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
 _USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
@@ -95,7 +95,7 @@ def gemm(
 
 def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
     """gemm for a Prepared b. Operands that are matrices already go to scaled_mm directly."""
-    weight, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+    weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
     direct = (
         out is None
         and all_tensors(op, a, weight, c, bias, residual)
@@ -105,10 +105,10 @@ def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
         and not (_compiling() or any_autocast_enabled())
     )
     epilogue = resolved(a, epilogue) if direct else epilogue
-    parts = fitting(parts, a, weight, epilogue.precision) if direct else None
-    if parts is None:
+    terms = fitting(terms, a, weight, epilogue.precision) if direct else None
+    if terms is None:
         return scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, NO_SCALES, False)
-    call = Scaled(prepared_b=parts)
+    call = Scaled(terms_b=terms)
     try:
         return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
     except RuntimeError as error:
@@ -142,9 +142,9 @@ def scaled_gemm(
         if out is None and op is LINEAR and nested.is_jagged(a):
             return _jagged(function, a, b, bias, residual, epilogue, **keywords)
         return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
-    parts = None
+    terms = None
     if type(b) is Prepared and not op.batched:
-        b, parts = b.operand(op.name, op.operand_names[1], not op.weight)
+        b, terms = b.operand(op.name, op.operand_names[1], not op.weight)
     multiply = products.get(type(b))
     if multiply is not None:
         return multiply(op, out, a, b, c, bias, residual, epilogue, scales, amax)
@@ -152,7 +152,7 @@ def scaled_gemm(
         named = _named(op, a, b, c, bias, residual, out)
         raise no_tensor(op.name, named | scales._asdict())
     try:
-        return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts)
+        return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms)
     except RuntimeError as error:
         refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
         if refused is None:
@@ -167,7 +167,7 @@ def _jagged(function, a, b, bias, residual, epilogue, **keywords):
     return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
 
 
-def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts):
+def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms):
     """Calls scaled_mm, whose operands are matrices or batches of matrices, in place of `op`."""
     if amax and out is not None:
         raise amax_with_out(op.name)
@@ -183,8 +183,8 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, parts
         )
 
     dims = (a.dim(), b.dim())
-    parts = fitting(parts, a, b, epilogue.precision)
-    call = Scaled(_lifted_scales(dims, scales), amax=amax, prepared_b=parts)
+    terms = fitting(terms, a, b, epilogue.precision)
+    call = Scaled(_lifted_scales(dims, scales), amax=amax, terms_b=terms)
     a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
     if residual is not None and residual.dim() > 0:
         residual = op.lift(residual, *dims)
@@ -215,10 +215,10 @@ def resolved(a: torch.Tensor, epilogue: Epilogue) -> Epilogue:
 
 
 def fitting(
-    parts: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, chosen: str | None
+    terms: torch.Tensor | None, a: torch.Tensor, b: torch.Tensor, chosen: str | None
 ) -> torch.Tensor | None:
-    """The parts of b if this product multiplies parts: float32 with precision "highest"."""
-    return parts if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
+    """The terms of b if this product multiplies terms: float32 with precision "highest"."""
+    return terms if chosen in (None, "highest", "prepared") and a.dtype is b.dtype is _f32 else None
 
 
 def autocast(*tensors: Any) -> Any:

@@ -12,7 +12,7 @@ from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
 from tcgemm.ops.markup import escape
 from tcgemm.ops.operators import MATMUL
-from tcgemm.ops.prepack import Prepared
+from tcgemm.ops.prepared import Prepared
 from tcgemm.typing import Activation, Precision
 
 if TYPE_CHECKING:
@@ -275,10 +275,10 @@ def explained(
         ask: Any = torch.compiler.disable(explained)
         return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
     a, b, c, bias, residual, out = tensors
-    parts = None
+    terms = None
     words: dict[str, Any] = {}
     if type(b) is Prepared:
-        b, parts = b.operand(name, "b", True)
+        b, terms = b.operand(name, "b", True)
     elif (described := getattr(type(b), "described", None)) is not None:  # a PackedWeight
         b, words = described(b, name)
     if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
@@ -296,7 +296,7 @@ def explained(
         "bias": bias,
         "residual": residual,
         "out": out,
-        "prepared_b": dispatch.fitting(parts, a, b, epilogue.precision),
+        "terms_b": dispatch.fitting(terms, a, b, epilogue.precision),
         **scales._asdict(),
     }
     tuned.load_for_explain()

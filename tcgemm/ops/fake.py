@@ -103,10 +103,10 @@ def _with_z(op):
 
 
 def _prepare(w):
-    """On a GPU the number of bytes depends on the values: they decide the number of parts."""
+    """On a GPU the number of bytes depends on the values: they decide the number of terms."""
     if w.dtype is not torch.float32:
         raise RuntimeError(
-            f"tcgemm.prepare: w is {w.dtype}, but torch.float32 alone is split into parts before "
+            f"tcgemm.prepare: w is {w.dtype}, but torch.float32 alone is split into terms before "
             "it is multiplied; pass such a w to the products as it is."
         )
     if w.dim() != 2:

@@ -13,7 +13,7 @@ from tcgemm.ops import dispatch
 from tcgemm.ops.documentation import documented
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
-from tcgemm.ops.prepack import Prepared
+from tcgemm.ops.prepared import Prepared
 from tcgemm.typing import Activation, LinearOptions, Options, Precision
 
 if TYPE_CHECKING:

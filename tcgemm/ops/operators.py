@@ -6,7 +6,7 @@ Dispatch, derivatives, batching rules and fakes see the same operands for every 
 
 They see a product of matrices, a[..., M, K] @ b[..., K, N]: `lift` adds the row or column that a
 1-D operand of matmul or linear lacks, and `lower` removes it from the result. Tensors without a
-derivative (scales, zero points, parts of b) belong to the operator: `bind` returns an Operator for
+derivative (scales, zero points, terms of b) belong to the operator: `bind` returns an Operator for
 one call, which holds them.
 """
 
@@ -51,7 +51,7 @@ class Operator:
     constant_names: tuple[str, ...] = ()
     adds_c: bool = False  # c is an argument, and required
     amax: bool = False  # the result is (out, amax)
-    prepared_b: torch.Tensor | None = None  # the parts of a Prepared b
+    terms_b: torch.Tensor | None = None  # the terms of a Prepared b
     kernel_name: str | None = None  # only kernels whose name contains this are considered
     keeps_sign: bool = True  # the result has the sign of relu's result
 
@@ -236,15 +236,15 @@ _SCALED: dict[bool, tuple[str, Any, Any]] = {  # the key is the argument amax
 class Scaled(Operator):
     """scaled_mm and scaled_mm_amax, for one call: scales and zero points are part of it.
 
-    So are other forms of an operand. prepared_b serves the forward, and the backward where it
+    So are other forms of an operand. terms_b serves the forward, and the backward where it
     computes the activation's argument again; the gradients multiply b along its other dimension,
-    which has no parts. With sparse_a (sparse_b), a (b) holds the values of a sparse operand, and
+    which has no terms. With sparse_a (sparse_b), a (b) holds the values of a sparse operand, and
     tcgemm.SparseTensor24 has the derivatives.
     """
 
     positional: tuple[str, ...] = (
         *("a", "b", *Scales._fields[:2], *ADDENDS, *Scales._fields[2:]),
-        *("prepared_b", "sparse_a", "sparse_b"),
+        *("terms_b", "sparse_a", "sparse_b"),
     )
     weight = batched = False
     operand_names: tuple[str, str] = ("a", "b")
@@ -263,7 +263,7 @@ class Scaled(Operator):
         scales: Scales = NO_SCALES,
         *,
         amax: bool = False,
-        prepared_b: torch.Tensor | None = None,
+        terms_b: torch.Tensor | None = None,
         sparse_a: torch.Tensor | None = None,
         sparse_b: torch.Tensor | None = None,
         kernel_name: str | None = None,
@@ -273,7 +273,7 @@ class Scaled(Operator):
         self.keeps_sign = scales.scale_out is None
         self.amax = amax
         self.with_z = None if amax else torch.ops.tcgemm.scaled_mm.with_z
-        self.prepared_b = prepared_b
+        self.terms_b = terms_b
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
 
@@ -288,8 +288,8 @@ class Scaled(Operator):
         scale_a, scale_b, *others = self.constants
         tensors = (a, b, scale_a, scale_b, c, bias, residual, *others)
         if self.sparse:
-            return (*tensors, self.prepared_b, self.sparse_a, self.sparse_b)
-        return tensors if self.prepared_b is None else (*tensors, self.prepared_b)
+            return (*tensors, self.terms_b, self.sparse_a, self.sparse_b)
+        return tensors if self.terms_b is None else (*tensors, self.terms_b)
 
     @property
     def sparse(self) -> bool:
@@ -319,16 +319,16 @@ class Scaled(Operator):
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Scaled, Operands]:
         arguments = self.arguments(args, kwargs)
         scales = Scales(*map(arguments.get, Scales._fields))
-        names = ("prepared_b", "sparse_a", "sparse_b", "kernel_name")
+        names = ("terms_b", "sparse_a", "sparse_b", "kernel_name")
         others = {name: arguments.get(name) for name in names}
         return Scaled(scales, amax=self.amax, **others), self.operands(arguments)
 
     def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Scaled:
-        forms = {name: getattr(self, name) for name in ("prepared_b", "sparse_a", "sparse_b")}
+        forms = {name: getattr(self, name) for name in ("terms_b", "sparse_a", "sparse_b")}
         return Scaled(Scales(*constants), **forms)
 
     def before_activation(self) -> Scaled:
-        return Scaled(self.constants._replace(scale_out=None), prepared_b=self.prepared_b)
+        return Scaled(self.constants._replace(scale_out=None), terms_b=self.terms_b)
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None

@@ -38,7 +38,7 @@ Rule = tuple[list[Any], list[Any]]  # the placements of the results, and of the 
 _SUMMED = (None, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32)
 _R = Replicate()
 _OPERAND = {"scale_a": "a", "zero_a": "a", "scale_b": "b", "zero_b": "b"}
-_FORMS = {"a": ("sparse_a",), "b": ("prepared_b", "sparse_b")}  # beside an operand, not divided
+_FORMS = {"a": ("sparse_a",), "b": ("terms_b", "sparse_b")}  # beside an operand, not divided
 
 
 def _dimensions(
@@ -137,5 +137,5 @@ def rules_of(op: Operator, *args: Any, **kwargs: Any) -> list[Rule]:
 
 for _op in ALL:
     register_sharding(_op.default, functools.partial(rules_of, _op), Epilogue._fields)
-# The parts of a weight are in the order of a kernel.
+# The terms of a weight are in the order of a kernel.
 register_sharding(torch.ops.tcgemm.prepare.default, lambda w: [([_R], [_R])], ())

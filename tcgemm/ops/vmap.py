@@ -4,7 +4,7 @@
 
 If only a is vmapped, csrc/ops/product/batch.cpp merges its batch into the rows: one tall product.
 Products with amax, with a vmapped scale_out or with a sparse operand run as a loop over the
-examples. The parts of a Prepared b serve all examples; they are not used where b differs between
+examples. The terms of a Prepared b serve all examples; they are not used where b differs between
 examples.
 """
 
@@ -78,8 +78,8 @@ def _batching_rule(op):
             _align_constant(constant, batch, dims)
             for constant, batch in zip(call.constants, batches.constants, strict=True)
         ]
-        parts = call.prepared_b if batch_b is batches.prepared_b is None else None
-        others = {"kernel_name": call.kernel_name, "prepared_b": parts}
+        terms = call.terms_b if batch_b is batches.terms_b is None else None
+        others = {"kernel_name": call.kernel_name, "terms_b": terms}
         out = _run(constants, others, a, b, *lifted, epilogue)
         return op.lower(out, dims_a, dims_b), 0
 

@@ -20,7 +20,7 @@ from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
 from tcgemm.ops.explanation import check_layout, explain
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
-from tcgemm.ops.prepack import Prepared
+from tcgemm.ops.prepared import Prepared
 from tcgemm.packed.arrange import Order, parts_of
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.weight import PackedWeight

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.ops._torch_private import mark_static_address
-from tcgemm.ops.prepack import TensorVersionGuard, capturing
+from tcgemm.ops.prepared import TensorVersionGuard, capturing
 from tcgemm.packed import arrange
 from tcgemm.packed.parts import Layout, Parts
 

@@ -53,7 +53,7 @@ _f32 = torch.float32
 scaled_mm: Callable[..., Any] = redispatch(torch.ops.tcgemm.scaled_mm.default)
 linear24: Callable[..., Any] = redispatch(torch.ops.tcgemm._linear24.default)
 _CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
-# The scales after scale_a and scale_b, and prepared_b.
+# The scales after scale_a and scale_b, and terms_b.
 _NO_SCALES = (None,) * (len(Scales._fields) - 1)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled

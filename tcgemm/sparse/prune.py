@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.ops import autograd
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.ops.prepack import capturing
+from tcgemm.ops.prepared import capturing
 from tcgemm.sparse.parts import DTYPES
 from tcgemm.sparse.positions import keep
 from tcgemm.sparse.shapes import GROUPS, default_pattern

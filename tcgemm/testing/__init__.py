@@ -20,7 +20,7 @@ from tcgemm.ops.explanation import explain
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tcgemm.ops.prepack import Prepared
+    from tcgemm.ops.prepared import Prepared
     from tcgemm.packed import PackedWeight
 
 

@@ -80,7 +80,7 @@ def check_launched(names, text, products=1, sums=0):
 
 
 def check_chain(names, launches, kernel, text, products):
-    """f32 operands in parts launch both passes, the kernel, its alternative and the recompute
+    """Split FP32 launches both passes, the kernel, its alternative and the recompute
     kernel, whatever the data."""
     split = sum("split_in_" in name for name in names)
     kernels = 2 + ("\n  alternative " in text)

@@ -1,11 +1,11 @@
 """tcgemm.prepare on a GPU: the bits of products with and without it, whatever the data, and what it
 costs; graphs, streams, devices, and the layers that prepare by themselves.
 
-    x, w                     parts of w    what is multiplied
-    normal                   f16           f16 parts
-    rows far apart           f16           f16 parts
-    elements far apart       bf16          bf16 parts (of x alone: w is split again), or f64
-    few such rows, Inf, NaN  f16           f16 parts, and what needs checks again
+    x, w                     terms of w    what is multiplied
+    normal                   f16           f16 terms
+    rows far apart           f16           f16 terms
+    elements far apart       bf16          bf16 terms (of x alone: w is split again), or f64
+    few such rows, Inf, NaN  f16           f16 terms, and what needs checks again
 """
 
 import copy
@@ -22,7 +22,7 @@ from support.cases import BF16, F32, S32, waits_for_nothing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 
-# Products in parts are for large results and long sums, those in bf16 parts for longer ones still.
+# Products of terms are for large results and long sums, those of bf16 terms for longer ones still.
 M, N, K, LONG = 1600, 1408, 1024, 2304
 KINDS = ("normal", "rows", "elements", "few", "special")
 
@@ -53,7 +53,7 @@ def assert_same(out, expected):
 
 
 def assert_alike(x, w, p):
-    """The same bits where both products are of parts, and a right result where one is not."""
+    """The same bits where both products are of terms, and a right result where one is not."""
     out, expected = tcgemm.mm(x, p.t()), tcgemm.mm(x, w.t())
     ways = way(x, p.t()), way(x, w.t())
     if ways[0] == ways[1] or all("terms" in text for text in ways):
@@ -69,10 +69,10 @@ def assert_alike(x, w, p):
 def test_the_same_bits_whatever_the_data(k, of_x, of_w):
     x, w = data(of_x, M, k), data(of_w, N, k)
     p = tcgemm.prepare(w)
-    assert p.parts == ("bf16" if of_w == "elements" else "f16")
+    assert p.term_type == ("bf16" if of_w == "elements" else "f16")
     assert "terms" in way(x, w.t())
-    if k == LONG or p.parts == "f16":
-        assert f"{p.parts} terms are prepacked" in tcgemm.explain(x, p.t())
+    if k == LONG or p.term_type == "f16":
+        assert f"{p.term_type} terms are prepared" in tcgemm.explain(x, p.t())
     expected = tcgemm.linear(x, w)
     for _ in range(2):
         assert_same(tcgemm.linear(x, p), expected)
@@ -103,7 +103,7 @@ def test_weights_of_any_strides(strides):
 def test_shapes(m, n, k):
     x, w = data("normal", m, k), data("normal", n, k)
     p = tcgemm.prepare(w)
-    assert (p.parts is None) == ("terms" not in way(data("normal", M, k), data("normal", k, N)))
+    assert (p.term_type is None) == ("terms" not in way(data("normal", M, k), data("normal", k, N)))
     assert_alike(x, w, p)
     reference.assert_close(tcgemm.linear(x, p), x, w.t())
 
@@ -113,7 +113,7 @@ def test_empty_weights():
     for shape in ((0, 8), (5, 0)):
         w = torch.randn(shape, device="cuda")
         p = tcgemm.prepare(w)
-        assert p.parts is None and p.nbytes == 0
+        assert p.term_type is None and p.nbytes == 0
         assert torch.equal(tcgemm.linear(x[:, : shape[1]], p), tcgemm.linear(x[:, : shape[1]], w))
 
 
@@ -134,7 +134,7 @@ def test_every_function_and_epilogue():
         lambda w: tcgemm.mm(x, w.t(), out_dtype=BF16).float(),
     ):
         assert_same(call(p), call(w))
-    for call in (  # small products, which may be others with parts than without
+    for call in (  # small products, which may be others with terms than without
         lambda w: tcgemm.linear(x[0], w, bias),
         lambda w: tcgemm.matmul(x.view(8, -1, K).transpose(0, 1), w.mT),
     ):
@@ -180,7 +180,7 @@ def test_products_wait_for_nothing():
 
 
 def test_other_streams_need_not_wait():
-    """prepare has waited for the parts, whichever stream made them."""
+    """prepare has waited for the terms, whichever stream made them."""
     x, w = data("normal", M, K), data("normal", N, K)
     expected = tcgemm.linear(x, w)
     torch.cuda.synchronize()
@@ -251,10 +251,10 @@ def test_copies_and_moves():
     expected = tcgemm.linear(x, p)
     other = copy.deepcopy(p)
     w.zero_()
-    assert other.packed.data_ptr() != p.packed.data_ptr() and other.parts == "f16"
+    assert other.terms.data_ptr() != p.terms.data_ptr() and other.term_type == "f16"
     assert_same(tcgemm.linear(x, other), expected)
     on_cpu = other.to("cpu")
-    assert on_cpu.parts is None and on_cpu.nbytes == 0 and on_cpu.device.type == "cpu"
+    assert on_cpu.term_type is None and on_cpu.nbytes == 0 and on_cpu.device.type == "cpu"
     reference.assert_close(tcgemm.linear(x.cpu(), on_cpu), x.cpu(), other.weight.cpu().t())
     assert_same(tcgemm.linear(x, on_cpu.to("cuda")), expected)
     with pytest.raises(RuntimeError, match="must be on one device"):
@@ -264,8 +264,8 @@ def test_copies_and_moves():
 def test_the_operators_pass_opcheck():
     x, w = data("normal", 200, 160), data("normal", 96, 160).requires_grad_()
     opcheck(torch.ops.tcgemm.prepare.default, (w.detach(),))
-    blob = torch.ops.tcgemm.prepare(w.detach())
-    operands = (x, w.t(), *[None] * 8, blob)
+    terms = torch.ops.tcgemm.prepare(w.detach())
+    operands = (x, w.t(), *[None] * 8, terms)
     opcheck(torch.ops.tcgemm.scaled_mm.default, operands, {"activation": "gelu"})
     opcheck(torch.ops.tcgemm.scaled_mm_amax.default, operands)
 
@@ -275,13 +275,13 @@ def test_on_the_second_gpu():
     x, w = data("normal", M, K), data("elements", N, K)
     expected = tcgemm.linear(x, w).cpu()
     on_second = tcgemm.prepare(w.to("cuda:1"))
-    assert on_second.packed.device == torch.device("cuda:1") and on_second.parts == "bf16"
+    assert on_second.packed.device == torch.device("cuda:1") and on_second.term_type == "bf16"
     assert_same(tcgemm.linear(x.to("cuda:1"), on_second).cpu(), expected)
     copy_on_second = tcgemm.prepare(w).to("cuda:1")
     assert_same(tcgemm.linear(x.to("cuda:1"), copy_on_second).cpu(), expected)
     layer = tcgemm.nn.Linear(K, N, device="cuda:1").eval()
     layer(x.to("cuda:1"))
-    assert layer.prepared.packed.device == torch.device("cuda:1")
+    assert layer.prepared.terms.device == torch.device("cuda:1")
     assert torch.cuda.current_device() == 0
     with pytest.raises(RuntimeError, match="must be on one device"):
         tcgemm.linear(x, on_second)
@@ -306,7 +306,7 @@ def test_layers_keep_the_parts_of_their_weight(layer):
     x = data("normal", M, K)
     assert uses_parts(layer, x)
     prepared = layer.prepared
-    assert prepared.parts == "f16" and prepared.nbytes > layer.weight.nbytes
+    assert prepared.term_type == "f16" and prepared.nbytes > layer.weight.nbytes
     assert uses_parts(layer, x) and layer.prepared is prepared
     with torch.no_grad():
         layer.weight.mul_(2)

@@ -1,5 +1,5 @@
 """Products that must have the same bits on a GPU: whatever the strides of out=, and whether a layer
-has parts of its weight or not. tests/plan/test_same_bits.py compares the plans.
+has terms of its weight or not. tests/plan/test_same_bits.py compares the plans.
 """
 
 from functools import partial
@@ -170,7 +170,7 @@ def test_float32_of_many_tiles(m, n, k):
     assert_one_result(partial(tcgemm.mm, a, tcgemm.prepare(b.t()).t()), m, n)
 
 
-# A layer. The first sizes are those whose plans with and without parts of the weight differ.
+# A layer. The first sizes are those whose plans with and without terms of the weight differ.
 
 SIZES = [(40, 1093, 1920), (255, 576, 755), (62, 1024, 2048), (1, 4096, 4096), (512, 300, 256)]
 
@@ -203,14 +203,14 @@ def test_every_call_of_a_layer(rows, k, n, activation):
     layer, x = layer_and_input(rows, k, n, activation)
     results = {"train": layer(x)}
     layer.eval()
-    results["graph without parts"] = graph_result(layer, x)
+    results["graph without terms"] = graph_result(layer, x)
     assert layer.prepared is None
     results["first"] = layer(x)
     assert layer.prepared is not None
     results["later"] = layer(x)
     with torch.no_grad():
         results["no_grad"] = layer(x)
-    results["graph with parts"] = graph_result(layer, x)
+    results["graph with terms"] = graph_result(layer, x)
     with torch.no_grad():
         layer.weight.mul_(1.0)
     for name in ("changed", "after the change", "prepared again"):

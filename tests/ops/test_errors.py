@@ -383,15 +383,15 @@ def test_meta_tensors_need_the_python_package(call, name):
         (lambda a, b: OPS.mm(a, b, out=t(3, 5, dtype=F16)), ["out is on cpu"]),
         (
             lambda a, b: OPS.scaled_mm(
-                a.float(), b.float(), prepared_b=torch.empty(0, dtype=torch.uint8)
+                a.float(), b.float(), terms_b=torch.empty(0, dtype=torch.uint8)
             ),
-            ["prepared_b is on cpu, but a is on cuda:0"],
+            ["terms_b is on cpu, but a is on cuda:0"],
         ),
         (
             lambda a, b: OPS.scaled_mm(
-                a.float(), b.float(), prepared_b=torch.empty(8, dtype=torch.uint8, device="cuda")
+                a.float(), b.float(), terms_b=torch.empty(8, dtype=torch.uint8, device="cuda")
             ),
-            ["prepared_b has 8 bytes, but those of b of shape (4, 5)", "prepare this b"],
+            ["terms_b has 8 bytes, but those of b of shape (4, 5)", "prepare this b"],
         ),
         (lambda a, b: OPS.mm(a, b, out_dtype=F64), ["out_dtype is torch.float64"]),
         (

@@ -128,7 +128,7 @@ def test_scaled(name, dtype):
 
 
 def test_prepared():
-    """On the CPU the parts are empty; gpu/test_prepared.py checks the parts of a GPU."""
+    """On the CPU the terms are empty; gpu/test_prepared.py checks the terms of a GPU."""
     w = torch.randn(5, 4, requires_grad=True)
     opcheck(OPS.prepare.default, (w,))
     opcheck(OPS.prepare.default, (w.detach().t(),))

@@ -1,7 +1,7 @@
 """tcgemm.prepare: a Prepared in the place of its weight, in every function, transform and copy.
 
 On the CPU nothing is made, but the calls go the same way as on a GPU, with an empty tensor in the
-place of the parts. gpu/test_prepared.py tests the parts of a GPU, and test_prepared_linear.py the
+place of the terms. gpu/test_prepared.py tests the terms of a GPU, and test_prepared_linear.py the
 Linear that prepares its weight by itself.
 """
 
@@ -19,16 +19,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
-from tcgemm.ops import prepack
-from tcgemm.ops.prepack import TensorVersionGuard
+from tcgemm.ops import prepared as prepared_module
+from tcgemm.ops.prepared import TensorVersionGuard
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
-PARTS = 10  # the place of prepared_b among the arguments of scaled_mm
+TERMS = 10  # the place of terms_b among the arguments of scaled_mm
 
 
 class Calls(TorchDispatchMode):
-    """Each product's operator, and the parts that it got."""
+    """Each product's operator, and the terms that it got."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if str(func).startswith("tcgemm."):
-            self.rows.append((func._opname, args[PARTS] if len(args) > PARTS else None))
+            self.rows.append((func._opname, args[TERMS] if len(args) > TERMS else None))
         return func(*args, **(kwargs or {}))
 
 
@@ -69,7 +69,7 @@ def test_results_and_gradients_are_those_of_the_weight(name):
     p = tcgemm.prepare(w)
     with Calls() as calls:
         out = function(x, p)
-    assert [(op, parts is p.packed) for op, parts in calls.rows] == [
+    assert [(op, terms is p.terms) for op, terms in calls.rows] == [
         ("scaled_mm_amax" if "amax" in name else "scaled_mm", True)
     ]
     expected = function(x, w)
@@ -95,7 +95,7 @@ def test_the_backward_multiplies_without_parts():
     with Calls() as calls:
         out.sum().backward()
     assert [name for name, _ in calls.rows] == ["_activation_backward", "matmul", "matmul"]
-    assert not any(parts is p.packed for _, parts in calls.rows)
+    assert not any(terms is p.terms for _, terms in calls.rows)
     assert w.grad is not None and x.grad is not None
 
 
@@ -121,8 +121,8 @@ def test_out():
 
 def test_what_it_says_of_itself():
     p = tcgemm.prepare(W)
-    assert repr(p) == "Prepared(shape=(5, 8), device='cpu', parts=None, nbytes=0)"
-    assert p.weight is W and p.fresh and p.nbytes == 0 and p.parts is None
+    assert repr(p) == "Prepared(shape=(5, 8), device='cpu', term_type=None, nbytes=0)"
+    assert p.weight is W and p.fresh and p.nbytes == 0 and p.term_type is None
     assert (p.shape, p.t().shape, p.t().t().shape) == ((N, K), (K, N), (N, K))
     assert p.dtype is torch.float32 and p.t().device == torch.device("cpu")
     assert isinstance(p.shape, torch.Size) and isinstance(p.T.shape, torch.Size)
@@ -130,7 +130,7 @@ def test_what_it_says_of_itself():
     assert p.to("meta").device.type == p.t().to("meta").device.type == "meta"
     assert p.t().to("meta").shape == (K, N)
     prepared = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.guard, True)
-    assert repr(prepared) == "Prepared(shape=(8, 5), device='cpu', parts=f16, nbytes=40)"
+    assert repr(prepared) == "Prepared(shape=(8, 5), device='cpu', term_type=f16, nbytes=40)"
 
 
 @pytest.mark.parametrize("shape", [(0, K), (N, 0), (1, 1)])
@@ -169,7 +169,7 @@ def test_of_a_module():
     assert layer.prepared.weight is layer.weight
     assert list(layer.state_dict()) == ["weight"]
     assert torch.equal(layer(X), tcgemm.linear(X, W))
-    layer.double()  # the parameter is another tensor's now, and the parts are not
+    layer.double()  # the parameter is another tensor's now, and the terms are not
     with pytest.raises(RuntimeError, match=r"call tcgemm\.prepare again"):
         layer(X)
 
@@ -232,7 +232,7 @@ def test_inference_tensors_are_not_watched():
         w = W.clone()
         p = tcgemm.prepare(w)
         assert torch.equal(tcgemm.linear(X, p), tcgemm.linear(X, w))
-        assert not p.packed.is_inference()
+        assert not p.terms.is_inference()
         w.mul_(2)
         assert p.fresh
 
@@ -294,12 +294,12 @@ def test_where_it_cannot_be_made(monkeypatch):
     for transform in (torch.vmap, torch.func.grad):
         with pytest.raises(RuntimeError, match=r"that torch\.func transforms; prepare it before"):
             transform(lambda w: tcgemm.prepare(w).weight)(W)
-    monkeypatch.setattr(prepack, "capturing", lambda w: True)
+    monkeypatch.setattr(prepared_module, "capturing", lambda w: True)
     with pytest.raises(RuntimeError, match="inside the capture of a CUDA graph; prepare it before"):
         tcgemm.prepare(W)
 
 
-# Only "highest" uses the parts.
+# Only "highest" uses the terms.
 
 
 @pytest.fixture
@@ -312,15 +312,15 @@ def as_before():
 def test_only_highest_takes_the_parts_on_cuda(as_before):
     with FakeTensorMode():
         x, w = torch.empty(M, K, device="cuda"), torch.empty(N, K, device="cuda")
-        blob = torch.empty(64, dtype=torch.uint8, device="cuda")
-        p = tcgemm.Prepared(w, blob, "f16", SimpleNamespace(unchanged=True))
+        terms = torch.empty(64, dtype=torch.uint8, device="cuda")
+        p = tcgemm.Prepared(w, terms, "f16", SimpleNamespace(unchanged=True))
 
         def gets_parts(**options):
             with Calls() as calls:
                 tcgemm.linear(x, p, **options)
                 tcgemm.mm(x, p.t(), **options)
-            assert len({parts is blob for _, parts in calls.rows}) == 1 and len(calls.rows) == 2
-            return calls.rows[0][1] is blob
+            assert len({passed is terms for _, passed in calls.rows}) == 1 and len(calls.rows) == 2
+            return calls.rows[0][1] is terms
 
         assert gets_parts() and gets_parts(precision="highest") and gets_parts(activation="gelu")
         assert not gets_parts(precision="high") and not gets_parts(precision="medium")
@@ -343,7 +343,7 @@ def test_autocast_multiplies_the_weight():
     with torch.autocast("cpu", dtype=torch.bfloat16), Calls() as calls:
         out = tcgemm.linear(x, p, BIAS, activation="gelu")
         expected = tcgemm.linear(x, w, BIAS, activation="gelu")
-    assert [parts for _, parts in calls.rows] == [None, None]
+    assert [terms for _, terms in calls.rows] == [None, None]
     assert out.dtype is torch.bfloat16 and torch.equal(out, expected)
     out.sum().backward()
     assert w.grad.dtype is torch.float32
@@ -352,20 +352,20 @@ def test_autocast_multiplies_the_weight():
 def test_explain_says_what_is_not_split_again():
     a = torch.empty(1024, 4096, device="meta")
     b = torch.empty(2048, 4096, device="meta").t()
-    blob = torch.empty(0, dtype=torch.uint8, device="meta")
+    terms = torch.empty(0, dtype=torch.uint8, device="meta")
     plain = tcgemm.explain(a, b, device="H200", precision="highest")
     assert plain == tcgemm.explain(a, tcgemm.prepare(b.t()).t(), precision="highest")
     with pytest.raises(RuntimeError) as error:
-        torch.ops.tcgemm.explain(a, b, prepared_b=blob.new_empty(1))
+        torch.ops.tcgemm.explain(a, b, terms_b=terms.new_empty(1))
     sizes = re.search(r"are (\d+) or (\d+); prepare", str(error.value)).groups()
     f16, bf16 = map(int, sizes)
     assert 1.0 < f16 / (4 * b.numel()) < 1.1 and 1.5 < bf16 / (4 * b.numel()) < 1.6
     for size, words in ((f16, "2 f16 terms"), (bf16, "3 bf16 terms")):
-        p = tcgemm.Prepared(b.t(), blob.new_empty(size), words, TensorVersionGuard(b.t()))
+        p = tcgemm.Prepared(b.t(), terms.new_empty(size), words, TensorVersionGuard(b.t()))
         for function in (tcgemm.explain, tcgemm.check_layout):
             text = function(a, p.t(), precision="highest")
-            assert re.search(rf"\n  split-FP32 b .*its {words} are prepacked", text)
-            assert "prepacked" not in function(a, p.t(), precision="high")
+            assert re.search(rf"\n  split-FP32 b .*its {words} are prepared", text)
+            assert "are prepared" not in function(a, p.t(), precision="high")
 
 
 # Transforms and graphs.
@@ -396,9 +396,9 @@ def test_vmap_is_one_call_with_the_parts():
     p, stack = tcgemm.prepare(W), torch.stack([X, -X])
     with Calls() as calls:
         torch.vmap(lambda x: tcgemm.mm(x, p.t(), activation="relu"))(stack)
-    assert calls.rows == [("scaled_mm", p.packed)]
+    assert calls.rows == [("scaled_mm", p.terms)]
     with Calls() as calls:  # a weight for each example has none
-        torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), prepared_b=p.packed))(
+        torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), terms_b=p.terms))(
             torch.stack([W, -W])
         )
     assert calls.rows == [("matmul", None)]
@@ -422,7 +422,7 @@ def test_function_modes_and_subclasses():
         with mode(), Calls() as calls:
             tcgemm.linear(X, p)
             tcgemm.mm(X, p.t(), scale_a=torch.ones((), device="cpu"))
-        assert [parts is p.packed for _, parts in calls.rows] == [True, True]
+        assert [terms is p.terms for _, terms in calls.rows] == [True, True]
     out = tcgemm.linear(X.as_subclass(Tagged), p)
     assert type(out) is Tagged and torch.equal(out.as_subclass(torch.Tensor), tcgemm.linear(X, W))
 
@@ -479,8 +479,8 @@ def test_a_compiled_function_notices_a_changed_weight(place):
 def test_fake_of_the_operator():
     """On a GPU the values decide the length."""
     with FakeTensorMode(shape_env=ShapeEnv()):
-        blob = torch.ops.tcgemm.prepare(torch.empty(N, K, device="cuda"))
-        assert blob.dtype is torch.uint8 and blob.device.type == "cuda" and blob.dim() == 1
-        assert isinstance(blob.shape[0], torch.SymInt)
+        terms = torch.ops.tcgemm.prepare(torch.empty(N, K, device="cuda"))
+        assert terms.dtype is torch.uint8 and terms.device.type == "cuda" and terms.dim() == 1
+        assert isinstance(terms.shape[0], torch.SymInt)
     for device in ("cpu", "meta"):
         assert torch.ops.tcgemm.prepare(torch.empty(N, K, device=device)).shape == (0,)

@@ -1,6 +1,6 @@
-"""tcgemm.nn.Linear keeps the parts of its weight in eval mode, and drops them in time.
+"""tcgemm.nn.Linear keeps the terms of its weight in eval mode, and drops them in time.
 
-Here every weight counts as one on a GPU, of whose parts the CPU keeps an empty tensor; what is
+Here every weight counts as one on a GPU, of whose terms the CPU keeps an empty tensor; what is
 decided is the same. gpu/test_prepared.py has the rest.
 """
 
@@ -51,7 +51,7 @@ def test_the_first_call_in_eval_mode_prepares_for_all(layer):
 
 
 class Precisions(TorchDispatchMode):
-    """(Did the product get parts, and which precision?) for each call."""
+    """(Did the product get terms, and which precision?) for each call."""
 
     def __init__(self):
         super().__init__()

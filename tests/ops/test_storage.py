@@ -13,9 +13,9 @@ from support.cases import gpu
 from support.error_asserts import assert_error_message
 from support.operator_calls import IDS, OPS, ROWS, WITH_OUT, operator_call, result
 
-# The parts of test_operand's b are empty, so they need no storage.
-ROWS = [(call, name) for call, name in ROWS if name != "prepared_b"]
-IDS = [name for name in IDS if not name.endswith("-prepared_b")]
+# The terms of test_operand's b are empty, so they need no storage.
+ROWS = [(call, name) for call, name in ROWS if name != "terms_b"]
+IDS = [name for name in IDS if not name.endswith("-terms_b")]
 X = (3, 8)
 SINGLE = {
     "quantize": lambda x: OPS.quantize(x, torch.int8, "row"),

@@ -31,7 +31,7 @@ TYPES = [
     {"dtype": "f16", "accumulator": "f16"},
     {"dtype": "tf32"},
     {"dtype": "f32", "precision": "highest"},
-    {"dtype": "f32", "precision": "highest", "prepared_b": 2},
+    {"dtype": "f32", "precision": "highest", "terms_b": 2},
     {"dtype": "f32", "precision": "prepared"},
     {"dtype": "f64"},
     {"dtype": "e4m3", **ROW},
@@ -72,8 +72,8 @@ def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
         plans = found(types, layout)
     for weight, each in plans.items():
         assert len(each) == 1, (weight, each)
-        ((accumulator, parts, *_, slices, _, _),) = each
-        assert slices == 1 and parts == 1
+        ((accumulator, terms, *_, slices, _, _),) = each
+        assert slices == 1 and terms == 1
         assert accumulator == "f64" or types["dtype"] not in ("f32", "f64")
 
 
@@ -82,7 +82,7 @@ def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
     [
         ({"dtype": "bf16"}, "TN"),
         ({"dtype": "f32", "precision": "highest"}, "TN"),
-        ({"dtype": "f32", "precision": "highest", "prepared_b": 2}, "TN"),
+        ({"dtype": "f32", "precision": "highest", "terms_b": 2}, "TN"),
         ({"dtype": "s8", "out_dtype": "bf16", **ROW}, "NN"),
     ],
     ids=str,

@@ -22,7 +22,7 @@ CHANGES = (
     {"dtype": "f32", "precision": "high"},
     {"dtype": "f32", "precision": "medium"},
     {"dtype": "f32"},
-    {"dtype": "f32", "prepared_b": 2},
+    {"dtype": "f32", "terms_b": 2},
     {"dtype": "f64"},
     {"dtype": "s8"},
     {"dtype": "s8", "epilogue": ["zero_a"]},

@@ -15,7 +15,7 @@ F32 = {"dtype": "f32"}
 LAYOUTS = ("TN", "NN", "TT", "NT")
 SIZES = [(40, 1920, 1093), (256, 512, 1024), (4096, 4096, 4096), (130, 70, 300), (64, 4096, 512)]
 SIZES += [(256, 1024, 256), (96, 1024, 80)]  # their orientation once followed the result's major
-# m, n, k of calls of an f32 layer whose plans with and without parts of the weight once differed.
+# m, n, k of calls of an f32 layer whose plans with and without terms of the weight once differed.
 ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096, 4096)]
 
 KIND = ("arch", "input", "input_b", "accumulator", "layout", "sparse", "gemv", "pingpong")
@@ -73,27 +73,27 @@ def test_block_scales_may_swap(scales):
 
 
 @pytest.mark.parametrize("precision", ["", "prepared"])
-@pytest.mark.parametrize("parts", [0, 2, 3])
-def test_float32_has_one_orientation(parts, precision):
+@pytest.mark.parametrize("terms", [0, 2, 3])
+def test_float32_has_one_orientation(terms, precision):
     """A tensor core adds the products of low terms in the order of the operands."""
     for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
-        options = {"layout": layout, "prepared_b": parts, "precision": precision, **F32}
+        options = {"layout": layout, "terms_b": terms, "precision": precision, **F32}
         rows, columns = (plan(m, n, k, out=out, **options) for out in (None, (m * n, 1, m)))
         assert decides(rows) == decides(columns), (m, n, k, layout)
 
 
 def test_parts_change_nothing_for_a_layer():
-    """precision="prepared" plans a product without parts as one with parts."""
+    """precision="prepared" plans a product without terms as one with terms."""
     different = 0
     rows = (1, 16, 40, 62, 64, 128, 192, 255, 512, 4096)
     shapes = [(n, k) for _, n, k in ONCE_DIFFERENT] + [(768, 768), (4096, 11008), (512, 256)]
     for m, (n, k), terms in itertools.product(rows, shapes, ([], ["bias"], ["gelu"])):
         options = {"epilogue": terms, **F32}
-        without, parts = (
-            plan(m, n, k, precision="prepared", prepared_b=count, **options) for count in (0, 2)
+        without, with_terms = (
+            plan(m, n, k, precision="prepared", terms_b=count, **options) for count in (0, 2)
         )
-        assert decides(without) == decides(parts), (m, n, k)
-        assert decides(parts) == decides(plan(m, n, k, prepared_b=2, **options)), (m, n, k)
+        assert decides(without) == decides(with_terms), (m, n, k)
+        assert decides(with_terms) == decides(plan(m, n, k, terms_b=2, **options)), (m, n, k)
         different += decides(without) != decides(plan(m, n, k, **options))
     assert different > 10  # the test sees something
 

@@ -1,4 +1,4 @@
-"""Plans of f32 products that keep all bits: in 16-bit parts, or through f64, and when which.
+"""Plans of f32 products that keep all bits: in 16-bit terms, or through f64, and when which.
 
 No GPU is asked: plans are plain numbers. core/split_fp32.h defines the terms; how the kernels use
 them is tested in gpu/test_split_fp32.py.
@@ -26,7 +26,7 @@ def test_large_products_are_made_of_parts(layout):
     assert (recompute["input"], recompute["tile"][:2]) == ("f32", (64, 64))
     assert split["a"]["mn_major"] == (layout[1] == "T")
     assert split["b"]["mn_major"] == (layout[0] == "N")
-    # The parts of both types take the same place.
+    # The terms of both types take the same place.
     assert made["workspace"] < 2 * 4096 * 4096 * 2 * 3 + 2**20
 
 
@@ -46,7 +46,7 @@ def test_small_products_go_through_f64():
 
 @pytest.mark.parametrize("size", [(1024, 1024, 1024), (1024, 1024, 8192), (4096, 4096, 1024)])
 def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
-    """There are no bf16 parts, and no room for them."""
+    """There are no bf16 terms, and no room for them."""
     made = plan(*size, **F32)
     other = rows_by_name()[made["split"]["other"]["kernel"]]
     assert (row_of(made)["terms"], other["input"]) == (2, "f32")
@@ -87,18 +87,18 @@ def test_a_batch_of_one_b_is_split_once():
 
 def test_a_prepared_operand_is_not_split_again():
     plain = plan(256, 4096, 4096, **F32)
-    made = plan(256, 4096, 4096, prepared_b=2, **F32)
-    assert made["split"]["b"]["made_parts"] == 2
+    made = plan(256, 4096, 4096, terms_b=2, **F32)
+    assert made["split"]["b"]["prepared_terms"] == 2
     assert made["microseconds"] < plain["microseconds"] - 10
-    assert "split-FP32 b  no pass: its 2 f16 terms are prepacked" in made["explain"]
-    bf16 = plan(2048, 4096, 4096, prepared_b=3, **F32)
+    assert "split-FP32 b  no pass: its 2 f16 terms are prepared" in made["explain"]
+    bf16 = plan(2048, 4096, 4096, terms_b=3, **F32)
     assert row_of(bf16)["terms"] == 3
     assert bf16["split"]["bf16"]
     assert bf16["split"]["other"] is None
     # A column-major result is computed as a row-major one is: test_same_bits.py.
-    columns = plan(256, 4096, 4096, prepared_b=2, out=(0, 1, 256), **F32)
+    columns = plan(256, 4096, 4096, terms_b=2, out=(0, 1, 256), **F32)
     assert not columns["swap_ab"]
-    assert columns["split"]["b"]["made_parts"] == 2
+    assert columns["split"]["b"]["prepared_terms"] == 2
 
 
 def test_a_filter_chooses_the_parts():

@@ -176,9 +176,9 @@ def test_every_kernel_has_its_instruction():
 
 def test_support_table_has_every_kind_of_operands():
     table = info.support_table()
-    parts = ("f32 as 2 f16 terms", "f32 as 3 bf16 terms", "f32 as f64")
+    split = ("f32 as 2 f16 terms", "f32 as 3 bf16 terms", "f32 as f64")
     sparse = ("bf16 2:4 by bf16", "f32 as tf32 1:2 by f32 as tf32", "s8 2:4 by u8")
-    for operands in ("bf16", "f32 as tf32", *parts, *sparse, "e4m3 by e5m2", "u8 by s8", "f64"):
+    for operands in ("bf16", "f32 as tf32", *split, *sparse, "e4m3 by e5m2", "u8 by s8", "f64"):
         assert operands in table
     for word in (
         "promoted",

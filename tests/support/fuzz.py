@@ -160,7 +160,7 @@ class Product:
             "zero_a": [(m, 1), ()],
             "zero_b": [(1, n), ()],
             "scale_out": [()],
-            "prepared_b": [(pick((0, 1, 256, 4096)),)],
+            "terms_b": [(pick((0, 1, 256, 4096)),)],
         }
         for name_of_result in ("c", "residual", "out"):
             shapes[name_of_result] = [(*batch, m, n), (m, n)]
@@ -173,7 +173,7 @@ class Product:
             return torch.int32
         if "scale" in name:
             return torch.float32
-        if name == "prepared_b":
+        if name == "terms_b":
             return torch.uint8
         if name in ("bias", "c", "residual", "out"):
             return self.fuzz.pick((self.a, torch.float32, torch.int32, torch.bfloat16))

@@ -70,8 +70,8 @@ CALLS = {
     "scaled_mm": (SCALED, {"out_dtype": torch.float32}),
     "scaled_mm_amax": (SCALED, {"out_dtype": torch.float32}),
     "scaled_mm sparse_b": (SPARSE, {"precision": "high"}),
-    "scaled_mm prepared_b": (
-        {"a": (f32, M, K), "b": (f32, K, N), "prepared_b": (u8, 0)},
+    "scaled_mm terms_b": (
+        {"a": (f32, M, K), "b": (f32, K, N), "terms_b": (u8, 0)},
         {},
     ),
     "packed_mm": (PACKED, PACKED_OPTIONS),

@@ -151,7 +151,7 @@ def check_split(split, m, n, k, batch, end):
         assert terms["batch"] in (1, batch)
         assert terms["pitch"] >= line
         assert terms["pitch"] % 8 == 0
-        if terms["made_parts"] >= 2 + bf16:
+        if terms["prepared_terms"] >= 2 + bf16:
             continue
         assert terms["offset"] >= end
         assert terms["offset"] % 256 == 0

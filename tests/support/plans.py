@@ -25,7 +25,7 @@ DEVICES = ("H200", "H100", "A100")
 
 
 def passes(plan):
-    """The passes before the product, and the other kernels of f32 in parts, in order."""
+    """The passes before the product, and the other kernels of split FP32, in order."""
     found = []
     for kind in ("prepare", "sums"):
         for operand in "ab":

@@ -171,7 +171,7 @@ def operands_of(data, one):
 
 
 def spread(one, x, line):
-    """Data that f16 parts do not hold: of rows, of elements, of Inf and NaN, of a few rows."""
+    """Data that f16 terms do not hold: of rows, of elements, of Inf and NaN, of a few rows."""
     kind = one.get("data")
     if not kind:
         return x

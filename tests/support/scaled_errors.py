@@ -259,10 +259,10 @@ PRECISION = {
 }
 
 
-def prepared(b, blob, **options):
-    """explain with parts of b: its tensors are on no GPU, but the answer is about one."""
+def prepared(b, terms, **options):
+    """explain with terms of b: its tensors are on no GPU, but the answer is about one."""
     a = torch.empty(3, b.shape[-2], dtype=b.dtype, device=b.device)
-    return OPS.explain(a, b, prepared_b=blob, **options)
+    return OPS.explain(a, b, terms_b=terms, **options)
 
 
 def on_meta(*shape, dtype=F32):
@@ -274,36 +274,36 @@ PREPARED = {
     "dtype of a": (
         lambda: prepared(on_meta(4, 5, dtype=BF16), BYTES),
         [
-            "tcgemm.explain: prepared_b is given, but only torch.float32 operands have parts",
-            "and a is torch.bfloat16; leave prepared_b out",
+            "tcgemm.explain: terms_b is given, but only torch.float32 operands have terms",
+            "and a is torch.bfloat16; leave terms_b out",
         ],
     ),
     "precision": (
-        lambda: OPS.scaled_mm(*operands(F32), prepared_b=t(0, dtype=U8), precision="high"),
+        lambda: OPS.scaled_mm(*operands(F32), terms_b=t(0, dtype=U8), precision="high"),
         [
-            'tcgemm: prepared_b is given, but its parts are those of precision "highest"',
-            "and another one is asked for; leave prepared_b out",
+            'tcgemm: terms_b is given, but its terms are those of precision "highest"',
+            "and another one is asked for; leave terms_b out",
         ],
     ),
     "a batch": (
         lambda: prepared(on_meta(2, 4, 5), BYTES),
-        ["prepared_b is given, which has the parts of one matrix, but b has shape (2, 4, 5)"],
+        ["terms_b is given, which has the terms of one matrix, but b has shape (2, 4, 5)"],
     ),
     "dtype": (
         lambda: prepared(on_meta(4, 5), on_meta(512)),
         [
-            "prepared_b must be contiguous torch.uint8 with one dimension that begins at",
+            "terms_b must be contiguous torch.uint8 with one dimension that begins at",
             "a multiple of 256 bytes, as prepare returns it, but is torch.float32 of shape (512,)",
             "pass it as it was returned",
         ],
     ),
     "dimensions": (
         lambda: prepared(on_meta(4, 5), BYTES[None]),
-        ["prepared_b must be contiguous", "of shape (1, 512) with strides (512, 1)"],
+        ["terms_b must be contiguous", "of shape (1, 512) with strides (512, 1)"],
     ),
     "step": (
         lambda: prepared(on_meta(4, 5), BYTES[::2]),
-        ["prepared_b must be contiguous", "of shape (256,) with strides (2,)"],
+        ["terms_b must be contiguous", "of shape (256,) with strides (2,)"],
     ),
     "alignment": (
         lambda: prepared(on_meta(4, 5), BYTES[16:]),
@@ -312,15 +312,15 @@ PREPARED = {
     "length": (
         lambda: prepared(on_meta(4, 5), BYTES),
         [
-            "tcgemm.explain: prepared_b has 512 bytes, but those of b of shape (4, 5)",
+            "tcgemm.explain: terms_b has 512 bytes, but those of b of shape (4, 5)",
             ", as it lies in memory, are",
-            "prepare this b, or leave prepared_b out",
+            "prepare this b, or leave terms_b out",
         ],
     ),
     "w": (
         lambda: OPS.prepare(t(3, 4, dtype=BF16)),
         [
-            "tcgemm.prepare: w is torch.bfloat16, but torch.float32 alone is split into parts",
+            "tcgemm.prepare: w is torch.bfloat16, but torch.float32 alone is split into terms",
             "pass such a w to the products as it is",
         ],
     ),

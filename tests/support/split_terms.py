@@ -2,13 +2,13 @@
 
     row of a, column of b  --scaled by a power of two-->  x' = p0 + p1 + ...  --products-->  sums
 
-The sums are those of float64, so that what is seen is the parts' own error. For finite data alone.
+The sums are those of float64, so that what is seen is the terms' own error. For finite data alone.
 """
 
 import torch
 
-# For each kind of parts: the dtype, the scaled exponent of the largest element, the shift of each
-# part after the first, and the products that are made, small ones first.
+# For each kind of terms: the dtype, the scaled exponent of the largest element, the shift of each
+# term after the first, and the products that are made, small ones first.
 KINDS = {
     "f16": (torch.float16, 14, 11, ((1, 0), (0, 1), (0, 0))),
     "bf16": (torch.bfloat16, 56, 0, ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))),
@@ -16,15 +16,15 @@ KINDS = {
 
 
 def split(x, dim, dtype, top, shift, count):
-    """(parts, exponents of the scaling) of x, whose rows lie along `dim`."""
+    """(terms, exponents of the scaling) of x, whose rows lie along `dim`."""
     largest = x.double().abs().amax(dim, keepdim=True)
     scale = top - torch.where(largest > 0, largest.log2().floor(), 0.0)
-    rest, parts = x.double() * scale.exp2(), []
+    rest, terms = x.double() * scale.exp2(), []
     for index in range(count):
         factor = 2.0 ** (shift * index)
-        parts.append((rest * factor).to(dtype).double() / factor)
-        rest = rest - parts[-1]
-    return parts, scale
+        terms.append((rest * factor).to(dtype).double() / factor)
+        rest = rest - terms[-1]
+    return terms, scale
 
 
 def product(a, b, kind, without=None):

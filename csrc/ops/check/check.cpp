@@ -1,7 +1,7 @@
 // The order of the checks, and the names of operators and tensors in their errors. The checks are
 // defined in check_packed_weight.cpp, check_subbyte.cpp (int4 and bits),
 // check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales and zero
-// points), check_prepacked.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
+// points), check_terms.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
 #include "ops/check/check.h"
 
 namespace tcgemm::ops {
@@ -51,7 +51,7 @@ void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checke
   check_operand_shapes(op, checked, target);
   check_epilogue_shapes(op, checked);
   check_scales(op, checked);
-  check_prepacked(op, checked);
+  check_terms(op, checked);
   check_sparse(op, arguments, target, checked);
   if (checked[Slot::out].view) check_out(op, checked);
 }

@@ -39,7 +39,7 @@ struct CheckedGemm {
   DType input_a = DType::f32, input_b = DType::f32;  // as in Problem
   DType accumulator = DType::f32;
   bool promote = false;
-  bool as_prepacked = false;  // as in Problem
+  bool as_prepared = false;  // as in Problem
   Activation activation = Activation::none;
   PackedWeight weight;  // of packed_b; b is then the matrix that it stands for, without memory
   std::int64_t weight_sizes[2], weight_strides[2];
@@ -77,14 +77,14 @@ void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
 void check_epilogue_shapes(Op op, CheckedGemm& checked);
 // Also sets the strides of the scales: 0 along a dimension that one value serves.
 void check_scales(Op op, CheckedGemm& checked);
-void check_prepacked(Op op, const CheckedGemm& checked);
+void check_terms(Op op, const CheckedGemm& checked);
 void check_single_sparse(Op op, const CheckedGemm& checked);
 void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
 void check_out(Op op, CheckedGemm& checked);
 
-// Sets the prepacked terms of b, and checks that its length follows from the shape and strides of
+// Sets the prepared terms of b, and checks that its length follows from the shape and strides of
 // b.
-void bind_prepacked(Op op, const CheckedGemm& checked, Problem& problem);
+void bind_terms(Op op, const CheckedGemm& checked, Problem& problem);
 
 // Sets the metadata of the 2:4 operand, if there is one.
 void bind_sparse(const CheckedGemm& checked, Problem& problem);

@@ -42,7 +42,7 @@ void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& ch
 
 void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
   const char* const argument = checked[slot].view.name;
-  for (const Slot slot_beside : {Slot::zero_a, Slot::zero_b, Slot::prepacked_b})
+  for (const Slot slot_beside : {Slot::zero_a, Slot::zero_b, Slot::terms_b})
     if (const View& view = checked[slot_beside].view)
       fail(name(op), ": ", view.name, " and ", argument, " do not go together; leave ", view.name,
            " out, or multiply the dense matrix.");

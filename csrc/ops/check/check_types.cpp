@@ -62,7 +62,7 @@ void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
   if (precision == "highest") return;
   // tcgemm.nn.Linear passes "prepared" if its weight has no terms. No error names this word.
   if (precision == "prepared") {
-    checked.as_prepacked = f32;
+    checked.as_prepared = f32;
     return;
   }
   if (precision != "high" && precision != "medium")
@@ -98,8 +98,7 @@ void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) 
   if (!known || !can_accumulate(input, requested))
     fail(name(op), ": acc_dtype is ", type_name(*arguments.acc_dtype), ", but products of ",
          type_name(input), " are accumulated in ", type_name(checked.accumulator),
-         input == DType::f16 ? " or torch.float16" : "",
-         "; ask for that, or leave acc_dtype out.");
+         input == DType::f16 ? " or torch.float16" : "", "; ask for that, or leave acc_dtype out.");
   checked.accumulator = requested;
 }
 

@@ -33,7 +33,7 @@ struct Question {
   std::uintptr_t a_address = 0, b_address = 0, out_address = 0;
   double alpha = 1;
   std::string scale_a, scale_b, epilogue;
-  int prepared_b = 0;
+  int terms_b = 0;
   std::string sparse, kernel;
 };
 
@@ -64,7 +64,7 @@ Question read(std::uint64_t* stack) {
   question.alpha = reader.real();
   for (std::string* word : {&question.scale_a, &question.scale_b, &question.epilogue})
     *word = reader.string();
-  question.prepared_b = int(reader.integer());
+  question.terms_b = int(reader.integer());
   question.sparse = reader.string();
   question.kernel = reader.string();
   return question;
@@ -110,7 +110,7 @@ void set_types(Problem& problem, DType a, DType b, const std::string& precision)
   problem.input_a = input(a);
   problem.input_b = input(b);
   problem.promote = is_fp8(a) && precision != "fast";
-  problem.as_prepacked = a == DType::f32 && precision == "prepared";
+  problem.as_prepared = a == DType::f32 && precision == "prepared";
   problem.accumulator = default_accumulator(a);
   problem[Slot::out].dtype = default_result(stored(a));
 }
@@ -239,8 +239,8 @@ Problem problem_of(const Question& question) {
   if (const auto scale = parse_scale(question.scale_b, n, k))
     problem.set(Slot::scale_b, transposed(*scale));
   add_epilogue(problem, question.epilogue);
-  if (question.prepared_b != 0) problem.set(Slot::prepacked_b, Matrix{});
-  problem.prepacked_terms = question.prepared_b;
+  if (question.terms_b != 0) problem.set(Slot::terms_b, Matrix{});
+  problem.prepared_terms = question.terms_b;
   problem.batch_invariant = is_batch_invariant();
   set_sparse(problem, question.sparse,
              (question.sparse == "a" ? question.a : question.b).has_value());
@@ -273,7 +273,7 @@ JsonObject describe(const SplitFp32Pass& pass) {
       .add("mn_major", pass.mn_major)
       .add("pitch", pass.pitch)
       .add("offset", pass.offset)
-      .add("made_parts", pass.prepacked.terms);
+      .add("prepared_terms", pass.prepared.terms);
 }
 
 std::optional<JsonObject> describe(const LaunchConfig& launch) {

@@ -126,7 +126,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.input_b = checked.input_b;
   p.accumulator = checked.accumulator;
   p.promote = checked.promote;
-  p.as_prepacked = checked.as_prepacked;
+  p.as_prepared = checked.as_prepared;
   p.activation = checked.activation;
   p.binary = checked.binary;
   p.alpha = alpha;
@@ -136,7 +136,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
 void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
                    BatchedProblem& batched) {
   collapse(checked, arguments.alpha, arguments.beta, batched);
-  bind_prepacked(op, checked, batched.problem);
+  bind_terms(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   set_packed_weight(checked, batched.problem);
   if (arguments.constant_weight) batched.problem.constant = ConstantOperand::b;

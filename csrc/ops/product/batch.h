@@ -31,7 +31,7 @@ struct BatchedProblem {
 // checked[Slot::out] must be set.
 void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProblem& batched);
 
-// collapse(), and the prepacked terms and the metadata of the operands: all but amax.
+// collapse(), and the prepared terms and the metadata of the operands: all but amax.
 void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
                    BatchedProblem& batched);
 

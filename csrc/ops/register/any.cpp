@@ -7,7 +7,7 @@
 #include "ops/json.h"
 #include "ops/passes/activation_backward.h"
 #include "ops/passes/pack_weight.h"
-#include "ops/passes/prepack.h"
+#include "ops/passes/prepare.h"
 #include "ops/passes/quantize.h"
 #include "ops/passes/sparse.h"
 #include "ops/product/batch_invariant.h"
@@ -35,7 +35,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CompositeExplicitAutograd, m) {
   register_quantize<Target::none, nullptr>(m);
   register_pack_weight<Target::none, nullptr>(m);
   register_activation_backward<Target::none, nullptr>(m);
-  register_prepack<Target::none, nullptr>(m);
+  register_prepare<Target::none, nullptr>(m);
   register_sparse<Target::none, kNoSparseBackend>(m);
   register_describe<no_device>(m);
   m.impl("build_info", build_info_kernel);

@@ -9,7 +9,7 @@
 #include "cpu/sparse.h"
 #include "ops/passes/activation_backward.h"
 #include "ops/passes/pack_weight.h"
-#include "ops/passes/prepack.h"
+#include "ops/passes/prepare.h"
 #include "ops/passes/quantize.h"
 #include "ops/passes/sparse.h"
 #include "ops/product/dense.h"
@@ -119,6 +119,6 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
   register_quantize<Target::cpu, run_quantize>(m);
   register_pack_weight<Target::cpu, run_pack_weight>(m);
   register_activation_backward<Target::cpu, run_activation_backward>(m);
-  register_prepack<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
+  register_prepare<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
   register_sparse<Target::cpu, kSparse>(m);
 }

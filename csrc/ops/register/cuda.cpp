@@ -13,7 +13,7 @@
 #include "ops/describe/explain.h"
 #include "ops/passes/activation_backward.h"
 #include "ops/passes/pack_weight.h"
-#include "ops/passes/prepack.h"
+#include "ops/passes/prepare.h"
 #include "ops/passes/quantize.h"
 #include "ops/passes/sparse.h"
 #include "ops/product/dense.h"
@@ -125,12 +125,12 @@ void run_activation_backward(const ActivationBackward& task, const View& g) {
                               current_stream(g.device_index));
 }
 
-void run_prepack(const Problem& problem, const TensorHandle& prepacked, const View& w) {
+void run_prepare(const Problem& problem, const TensorHandle& prepared, const View& w) {
   // Throws if this GPU has no kernel for a GEMM with w.
   static_cast<void>(plan::make_plan(problem, gpu(w.device_index)));
   const DeviceGuard guard(w.device_index);
   const SplitFp32Pass pass = plan::split_fp32_pass(plan::operand_b(problem), {});
-  launch::prepack(pass, data(prepacked), w.device_index, current_stream(w.device_index));
+  launch::prepare(pass, data(prepared), w.device_index, current_stream(w.device_index));
 }
 
 template <class Task, void (*pass)(const Task&, int, void*)>
@@ -153,7 +153,7 @@ STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
   register_quantize<Target::cuda, run_quantize>(m);
   register_pack_weight<Target::cuda, run_pack_weight>(m);
   register_activation_backward<Target::cuda, run_activation_backward>(m);
-  register_prepack<Target::cuda, run_prepack>(m);
+  register_prepare<Target::cuda, run_prepare>(m);
   register_sparse<Target::cuda, kSparse>(m);
   register_describe<device_of>(m);
 }

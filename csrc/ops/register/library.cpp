@@ -127,7 +127,7 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // The products of uint8 tensors that hold eight bits in each byte, along K, of which there are k:
   // the operands of tcgemm.BinaryTensor. `operation`: "and", "xor" or "pm1".
   define(m, "_binary_mm", parameters(Op::binary_mm));
-  // prepare(w) returns prepared_b of GEMMs with b = w.t(): the split-FP32 terms that precision
+  // prepare(w) returns terms_b of GEMMs with b = w.t(): the split-FP32 terms that precision
   // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
   m.def("prepare(Tensor w) -> Tensor");
   // The second result of quantize is the scale, that of quantize.scaled is amax.
@@ -174,12 +174,12 @@ STABLE_TORCH_LIBRARY(tcgemm, m) {
   // `arches`: a build's, as build_info has them, joined by commas; empty: those of this build.
   m.def("_code(int capability, str arches=\"\") -> Tensor");
   // Sizes; a layout, or strides in elements (batch, row, column); byte addresses for the alignment;
-  // dtypes; precision; scales; terms of the epilogue, joined by commas; the number of prepacked
+  // dtypes; precision; scales; terms of the epilogue, joined by commas; the number of prepared
   // split-FP32 terms of b (0: none); the 2:4 operand; a part of the config name.
   m.def(
       "_plan(str device, str dtype, int m, int n, int k, *, int batch=1, str layout=\"TN\", "
       "str dtype_b=\"\", str precision=\"\", str accumulator=\"\", str out_dtype=\"\", "
       "int[]? a=None, int[]? b=None, int[]? out=None, int a_address=0, int b_address=0, "
       "int out_address=0, float alpha=1.0, str scale_a=\"\", str scale_b=\"\", str epilogue=\"\", "
-      "int prepared_b=0, str sparse=\"\", str kernel=\"\") -> Tensor");
+      "int terms_b=0, str sparse=\"\", str kernel=\"\") -> Tensor");
 }

@@ -3,7 +3,7 @@
 //   w (N, K) --> workspace for b = w.t() with room for bf16 terms --> a copy cut to the f16 terms
 //
 // The copy is left out if the operand needs its bf16 terms.
-#include "ops/passes/prepack.h"
+#include "ops/passes/prepare.h"
 
 #include "core/params.h"
 #include "core/split_fp32.h"
@@ -18,7 +18,7 @@ constexpr const char* kName = "tcgemm.prepare";
 void check(const View& w) {
   if (!w.known || w.dtype != DType::f32)
     fail(kName, ": w is ", type_name(w.scalar_type),
-         ", but torch.float32 alone is split into parts before it is multiplied; pass such a w to "
+         ", but torch.float32 alone is split into terms before it is multiplied; pass such a w to "
          "the products as it is.");
   if (w.dims != 2)
     fail(kName, ": w must be a matrix (N, K), as the weight of tcgemm.linear, but has shape ",
@@ -47,12 +47,12 @@ Problem problem_of(const View& w) {
 
 TensorHandle allocate_bytes(std::size_t count, const View& like) {
   const std::int64_t size = static_cast<std::int64_t>(count);
-  return allocate("the parts of w", {&size, 1}, scalar_type_of(DType::u8), like);
+  return allocate("the terms of w", {&size, 1}, scalar_type_of(DType::u8), like);
 }
 
 }  // namespace
 
-TensorHandle prepack(const TensorHandle& tensor, Target target, PrepackBackend backend) {
+TensorHandle prepare(const TensorHandle& tensor, Target target, PrepareBackend backend) {
   const View w = view_of(kName, "w", tensor);
   if (target == Target::none) {
     refuse_device(kName, w);
@@ -62,12 +62,12 @@ TensorHandle prepack(const TensorHandle& tensor, Target target, PrepackBackend b
   if (backend == nullptr || w.elements() == 0 || w.sizes[1] < plan::kLeastDepth)
     return allocate_bytes(0, w);
   const Problem problem = problem_of(w);
-  TensorHandle prepacked = allocate_bytes(plan::prepacked_bytes(problem, kBf16Terms), w);
-  backend(problem, prepacked, w);
-  if (first_byte(prepacked) & kUseBf16) return prepacked;
+  TensorHandle prepared = allocate_bytes(plan::prepared_bytes(problem, kBf16Terms), w);
+  backend(problem, prepared, w);
+  if (first_byte(prepared) & kUseBf16) return prepared;
   const TensorHandle used =
-      first_bytes(prepacked, static_cast<std::int64_t>(plan::prepacked_bytes(problem, kF16Terms)));
-  return contiguous_copy("the parts of w", used, view_of(kName, "the parts of w", used));
+      first_bytes(prepared, static_cast<std::int64_t>(plan::prepared_bytes(problem, kF16Terms)));
+  return contiguous_copy("the terms of w", used, view_of(kName, "the terms of w", used));
 }
 
 }  // namespace tcgemm::ops

@@ -1,4 +1,4 @@
-"""Prepacked weights: tcgemm.prepare splits a float32 weight for precision "highest" once.
+"""Prepared weights: tcgemm.prepare splits a float32 weight for precision "highest" once.
 
     w (N, K) --prepare--> Prepared: w itself, and its 16-bit terms as a tensor of bytes
                           linear(x, p)    mm(x, p.t())    matmul(x, p.t())    addmm(c, x, p.t())
@@ -72,8 +72,8 @@ class Prepared:
 
     Attributes:
         weight (Tensor): the weight (N, K) itself, not a copy: gradients arrive in weight.grad.
-        parts (str): the kind of the terms, "f16" or "bf16"; the values of the weight decide. None
-            where there are no terms, as on the CPU.
+        terms (Tensor): the bytes of the terms; empty where there are none, as on the CPU.
+        term_type (str): "f16" or "bf16"; the values of the weight decide. None without terms.
         nbytes (int): the size of the terms in bytes: about that of the weight for f16, and 1.5
             times that for bf16.
         shape (torch.Size): the shape of the operand whose place it takes.
@@ -83,28 +83,28 @@ class Prepared:
     """
 
     weight: torch.Tensor
-    packed: torch.Tensor  # the terms, as bytes
-    parts: Literal["f16", "bf16"] | None
+    terms: torch.Tensor
+    term_type: Literal["f16", "bf16"] | None
     guard: TensorVersionGuard
     transposed: bool
 
     def __init__(
         self,
         weight: torch.Tensor,
-        packed: torch.Tensor,
-        parts: Literal["f16", "bf16"] | None,
+        terms: torch.Tensor,
+        term_type: Literal["f16", "bf16"] | None,
         guard: TensorVersionGuard,
         transposed: bool = False,
     ):
         self.weight = weight
-        self.packed = packed
-        self.parts = parts
+        self.terms = terms
+        self.term_type = term_type
         self.guard = guard
         self.transposed = transposed
 
     def t(self) -> Prepared:
         """The transpose (K, N). It shares the weight and the terms."""
-        return Prepared(self.weight, self.packed, self.parts, self.guard, not self.transposed)
+        return Prepared(self.weight, self.terms, self.term_type, self.guard, not self.transposed)
 
     @property
     def T(self) -> Prepared:
@@ -134,7 +134,7 @@ class Prepared:
     @property
     def nbytes(self) -> int:
         """The size of the terms in bytes."""
-        return self.packed.nbytes
+        return self.terms.nbytes
 
     @property
     def fresh(self) -> bool:
@@ -156,21 +156,21 @@ class Prepared:
         if self.transposed is not transposed:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared of shape {tuple(self.shape)}, whose "
-                f"parts are for products with its transpose; pass {name}.t(), or the .t() of what "
+                f"terms are for products with its transpose; pass {name}.t(), or the .t() of what "
                 f"tcgemm.prepare makes of the transposed weight."
             )
         if not self.guard.unchanged:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared whose weight was changed in place, moved "
-                "or exchanged since it was prepared, so its parts are those of another weight; "
+                "or exchanged since it was prepared, so its terms are those of another weight; "
                 "call tcgemm.prepare again."
             )
-        return (self.weight.t() if transposed else self.weight), self.packed
+        return (self.weight.t() if transposed else self.weight), self.terms
 
     def __repr__(self) -> str:
         return (
-            f"Prepared(shape={tuple(self.shape)}, device='{self.device}', parts={self.parts}, "
-            f"nbytes={self.nbytes})"
+            f"Prepared(shape={tuple(self.shape)}, device='{self.device}', "
+            f"term_type={self.term_type}, nbytes={self.nbytes})"
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Prepared:
@@ -238,13 +238,13 @@ def prepare(w: torch.Tensor) -> Prepared:
         raise wrong_type("prepare", "w", w)
     _refuse_inside(w)
     with torch.inference_mode(False):
-        packed = autograd.without_grad(_prepare, w)
-    parts = None
-    if packed.numel() > 0:
-        # The read waits for the GPU, so no other stream has to wait for the parts later.
-        parts = "bf16" if int(packed[0]) & _BF16 else "f16"
-        mark_static_address(packed)  # graphs of torch.compile do not copy it
-    return Prepared(w, packed, parts, TensorVersionGuard(w))
+        terms = autograd.without_grad(_prepare, w)
+    term_type = None
+    if terms.numel() > 0:
+        # The read waits for the GPU, so no other stream has to wait for the terms later.
+        term_type = "bf16" if int(terms[0]) & _BF16 else "f16"
+        mark_static_address(terms)  # graphs of torch.compile do not copy it
+    return Prepared(w, terms, term_type, TensorVersionGuard(w))
 
 
 def capturing(tensor: torch.Tensor) -> bool:
