@@ -72,7 +72,7 @@ class Config:
     """Everything that decides what is built."""
 
     cuda: bool
-    why: str
+    reason: str
     torch: toolchain.Torch
     toolkit: toolchain.Toolkit | None
     arches: tuple[str, ...]
@@ -83,7 +83,7 @@ class Config:
 
     @property
     def folder(self) -> Path:
-        """Of the objects; a subset of the kernels does not evict those of the full build."""
+        """Of the objects; a subset of the kernels does not evict the objects of the full build."""
         name = "cuda" if self.cuda else "cpu"
         default = tuple(toolchain.parse_arches(toolchain.DEFAULT_ARCHES))
         if self.cuda and (self.arches != default or self.kernels):
@@ -110,12 +110,12 @@ class Config:
 
 def find_config() -> Config:
     torch = toolchain.find_torch()
-    toolkit, refused = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
-    found = (toolchain.seen_gpus(), torch.cuda, toolkit, refused)
-    arches, why = toolchain.choose_arches(os.environ, *found)
+    toolkit, reasons = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
+    gpus = toolchain.seen_gpus()
+    arches, reason = toolchain.choose_arches(os.environ, gpus, torch.cuda, toolkit, reasons)
     return Config(
         cuda=bool(arches),
-        why=why,
+        reason=reason,
         torch=torch,
         toolkit=toolkit if arches else None,
         arches=tuple(arches),
@@ -311,8 +311,8 @@ def run_ninja(config: Config) -> Path:
             write_compile_commands(config)
         products = [config.product, config.lab] if builds_lab() else [config.product]
         command = [toolchain.find_ninja(), "-f", str(script), "-j", jobs, *map(str, products)]
-        done = subprocess.run(command, cwd=ROOT)
-    if done.returncode:
+        process = subprocess.run(command, cwd=ROOT)
+    if process.returncode:
         raise RuntimeError(f"{config.product} was not built: the compiler's messages stand above.")
     return ROOT / config.product
 
@@ -321,14 +321,14 @@ def build_library(config: Config) -> Path:
     if prebuilt := os.environ.get("TCGEMM_PREBUILT"):
         print(f"tcgemm: the library is {prebuilt}, nothing is compiled (TCGEMM_PREBUILT)")
         return Path(prebuilt)
-    print(f"tcgemm: {'CUDA' if config.cuda else 'CPU'} build ({config.why})")
+    print(f"tcgemm: {'CUDA' if config.cuda else 'CPU'} build ({config.reason})")
     print(f"tcgemm: torch {config.torch.version} in {config.torch.folder}")
     if config.cuda:
         print(f"tcgemm: architectures {', '.join(config.arches)}")
         if "9.0a" not in config.arches:
             print("tcgemm: 9.0a is not among them, so no wgmma kernel is built")
     else:
-        say_no_cuda_kernel(config.why)
+        say_no_cuda_kernel(config.reason)
     if config.kernels:
         print(f"tcgemm: only the kernels that match {config.kernels!r}")
     if config.build_type == "debug":
@@ -343,10 +343,10 @@ def build_library(config: Config) -> Path:
     return library
 
 
-def say_no_cuda_kernel(why: str) -> None:
-    """As the last line of all, behind those of the wheel."""
+def say_no_cuda_kernel(reason: str) -> None:
+    """As the last line of all, behind the lines of the wheel."""
     sentence = (
-        f"tcgemm: no CUDA kernel was built ({why}); `TCGEMM_CUDA=1 pip install .` builds them, "
+        f"tcgemm: no CUDA kernel was built ({reason}); `TCGEMM_CUDA=1 pip install .` builds them, "
         "and in a checkout `make build`"
     )
     atexit.register(print, sentence, flush=True)

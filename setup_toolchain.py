@@ -91,7 +91,7 @@ class Toolkit:
 
     home: Path
     version: str
-    found: str
+    origin: str
 
     @property
     def major(self) -> int:
@@ -119,23 +119,23 @@ def nvcc_version(nvcc: Path) -> str | None:
         text = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
     except OSError:
         return None
-    found = re.search(r"\bV(\d+\.\d+(?:\.\d+)?)", text)
-    return found.group(1) if found else None
+    match = re.search(r"\bV(\d+\.\d+(?:\.\d+)?)", text)
+    return match.group(1) if match else None
 
 
 def candidates(major: int | None, search: list[str], environ: dict) -> list[tuple[str, Path]]:
     """Folders that may hold bin/nvcc, in the order in which they are tried, with a name each."""
-    found = []
+    homes = []
     if environ.get("CUDA_HOME"):
-        found.append(("CUDA_HOME", Path(environ["CUDA_HOME"])))
+        homes.append(("CUDA_HOME", Path(environ["CUDA_HOME"])))
     for folder in search:
         for home in sorted(Path(folder or ".").glob(f"nvidia/cu{major or '*'}")):
-            found.append(("pip", home))
+            homes.append(("pip", home))
     on_path = shutil.which("nvcc", path=environ.get("PATH", ""))
     if on_path:
-        found.append(("PATH", Path(os.path.realpath(on_path)).parent.parent))
-    found.append(("default folder", Path("/usr/local/cuda")))
-    return [(name, home) for name, home in found if (home / "bin" / "nvcc").is_file()]
+        homes.append(("PATH", Path(os.path.realpath(on_path)).parent.parent))
+    homes.append(("default folder", Path("/usr/local/cuda")))
+    return [(name, home) for name, home in homes if (home / "bin" / "nvcc").is_file()]
 
 
 def find_toolkit(
@@ -143,20 +143,20 @@ def find_toolkit(
 ) -> tuple[Toolkit | None, list[str]]:
     """The first nvcc of torch's major version, and a sentence for each one that was refused."""
     major = int(torch_cuda.split(".")[0]) if torch_cuda else None
-    refused = []
-    for found, home in candidates(major, search, environ):
+    reasons = []
+    for origin, home in candidates(major, search, environ):
         version = nvcc_version(home / "bin" / "nvcc")
         if version is None:
-            refused.append(f"{home}/bin/nvcc ({found}) does not run.")
+            reasons.append(f"{home}/bin/nvcc ({origin}) does not run.")
         elif major is not None and int(version.split(".")[0]) != major:
-            refused.append(
-                f"{home}/bin/nvcc ({found}) is CUDA {version}, but torch was built with CUDA "
+            reasons.append(
+                f"{home}/bin/nvcc ({origin}) is CUDA {version}, but torch was built with CUDA "
                 f"{torch_cuda}: a compiler of major version {major} is needed; "
                 f"pip install {PIP_TOOLKIT} brings it."
             )
         else:
-            return Toolkit(home, version, found), refused
-    return None, refused
+            return Toolkit(home, version, origin), reasons
+    return None, reasons
 
 
 def seen_gpus() -> list[str]:
@@ -168,13 +168,13 @@ def seen_gpus() -> list[str]:
     count, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []  # without a GPU, or with none in CUDA_VISIBLE_DEVICES
-    found = set()
+    capabilities = set()
     for device in range(count.value):
         # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
         driver.cuDeviceGetAttribute(ctypes.byref(major), 75, device)
         driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, device)
-        found.add(f"{major.value}.{minor.value}")
-    return sorted(found)
+        capabilities.add(f"{major.value}.{minor.value}")
+    return sorted(capabilities)
 
 
 def arch_of_gpu(gpu: str) -> str | None:
@@ -192,7 +192,7 @@ def choose_arches(
     gpus: Sequence[str],
     torch_cuda: str | None,
     toolkit: Toolkit | None,
-    refused: Sequence[str],
+    reasons: Sequence[str],
 ) -> tuple[list[str], str]:
     """The architectures to build for, none for the CPU alone, and why.
 
@@ -207,14 +207,14 @@ def choose_arches(
     text = environ.get("TORCH_CUDA_ARCH_LIST", "")
     arches = parse_arches(DEFAULT_ARCHES if text.strip() == "all" else text) if text else []
     if toolkit is None:
-        why = " ".join(refused)
-        why = why or f"no nvcc was found; pip install {PIP_TOOLKIT} brings one without root."
+        reason = " ".join(reasons)
+        reason = reason or f"no nvcc was found; pip install {PIP_TOOLKIT} brings one without root."
         if force == "1":
-            raise RuntimeError(f"TCGEMM_CUDA=1 asks for the CUDA kernels, but {why}")
-        return [], why
+            raise RuntimeError(f"TCGEMM_CUDA=1 asks for the CUDA kernels, but {reason}")
+        return [], reason
     if torch_cuda is None and force != "1":
         return [], "this torch is a CPU build (TCGEMM_CUDA=1 builds the CUDA kernels anyway)"
-    nvcc = f"nvcc {toolkit.version} from {toolkit.found}: {toolkit.home}"
+    nvcc = f"nvcc {toolkit.version} from {toolkit.origin}: {toolkit.home}"
     if arches:
         return arches, f"TORCH_CUDA_ARCH_LIST={text}, {nvcc}"
     runs = list(dict.fromkeys(arch for gpu in gpus if (arch := arch_of_gpu(gpu))))
@@ -234,13 +234,13 @@ def parse_arches(text: str) -> list[str]:
     """
     arches: list[str] = []
     for entry in re.split(r"[;,\s]+", text.strip()):
-        found = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX|@\d+\.\d[af]?)?", entry)
-        if not found:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX|@\d+\.\d[af]?)?", entry)
+        if not match:
             raise RuntimeError(
                 f"TORCH_CUDA_ARCH_LIST names {entry!r}, which is no architecture; expected "
                 f'entries such as 8.0, 8.0+PTX or 9.0a, for example "{DEFAULT_ARCHES}".'
             )
-        if int(found.group(1)) < 8:
+        if int(match.group(1)) < 8:
             raise RuntimeError(
                 f"TORCH_CUDA_ARCH_LIST names {entry}, but the kernels need compute capability "
                 f'8.0 or later; for example "{DEFAULT_ARCHES}".'
@@ -297,27 +297,27 @@ def check_ptxas(log: str) -> tuple[list[str], list[str]]:
     failures, notes = [], []
     kernel, arch = "", ""
     for line in log.splitlines():
-        if found := re.search(r"Compiling entry function '(\S+)' for '(\w+)'", line):
-            kernel, arch = found.groups()
-        elif found := re.search(r"Function properties for (\S+)", line):
-            kernel = found.group(1).strip("'")
-        elif found := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            stores, loads = int(found.group(1)), int(found.group(2))
+        if match := re.search(r"Compiling entry function '(\S+)' for '(\w+)'", line):
+            kernel, arch = match.groups()
+        elif match := re.search(r"Function properties for (\S+)", line):
+            kernel = match.group(1).strip("'")
+        elif match := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            stores, loads = int(match.group(1)), int(match.group(2))
             if stores or loads:
-                where = f"{demangle(kernel)} ({arch})"
-                what = f"spills registers: {stores} bytes stored, {loads} bytes loaded"
-                most = next(
+                spill = f"{demangle(kernel)} ({arch}) spills registers: "
+                spill += f"{stores} bytes stored, {loads} bytes loaded"
+                limit = next(
                     (limits for part, limits in MORE_SPILLS.items() if part in kernel), SPILL_LIMITS
                 )
-                if stores > most["stored"] or loads > most["loaded"]:
-                    limits = f"{most['stored']} and {most['loaded']}"
-                    failures.append(f"{where} {what}; the limits are {limits} bytes a kernel.")
+                if stores > limit["stored"] or loads > limit["loaded"]:
+                    limits = f"{limit['stored']} and {limit['loaded']}"
+                    failures.append(f"{spill}; the limits are {limits} bytes a kernel.")
                 else:
-                    notes.append(f"{where} {what}.")
-        elif found := re.search(r"\(C(75\d\d)\) (.*)", line):
-            text = re.sub(r"'(_Z\w+)'", lambda name: demangle(name.group(1)), found.group(2))
-            fatal = int(found.group(1)) in FATAL_CODES
-            (failures if fatal else notes).append(f"ptxas C{found.group(1)}: {text}")
+                    notes.append(f"{spill}.")
+        elif match := re.search(r"\(C(75\d\d)\) (.*)", line):
+            text = re.sub(r"'(_Z\w+)'", lambda name: demangle(name.group(1)), match.group(2))
+            fatal = int(match.group(1)) in FATAL_CODES
+            (failures if fatal else notes).append(f"ptxas C{match.group(1)}: {text}")
     return list(dict.fromkeys(failures)), list(dict.fromkeys(notes))
 
 
@@ -328,19 +328,19 @@ def compile_rank(source: str) -> tuple[bool, bool]:
 
 def compile_and_check(target: Path, command: list[str]) -> int:
     """Runs nvcc, keeps its report in `target`.ptxas, and returns the exit status for ninja."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    Path(f"{target}.ptxas").write_text(done.stdout)
-    if done.returncode:
-        print(done.stdout)
-        return done.returncode
-    failures, _ = check_ptxas(done.stdout)
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    Path(f"{target}.ptxas").write_text(process.stdout)
+    if process.returncode:
+        print(process.stdout)
+        return process.returncode
+    failures, _ = check_ptxas(process.stdout)
     for line in failures:
         print(f"tcgemm: {line}")
     if failures:
         target.unlink(missing_ok=True)
         return 1
     noise = r"ptxas info|bytes stack frame|bytes cumulative stack size|^\s*$"
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         if not re.search(noise, line):
             print(line)
     return 0

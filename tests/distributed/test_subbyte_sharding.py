@@ -52,7 +52,7 @@ def binary_products(rank):
         left, right = placed(a.bytes, of_a, devices), placed(b.bytes, of_b, devices).t()
         got = OPS._binary_mm(left, right, k=K, operation=operation)
         assert got.placements == (out,)
-        expected = subbyte.counted(a, b.t(), operation).to(S32)
+        expected = subbyte.count(a, b.t(), operation).to(S32)
         assert torch.equal(got.full_tensor().cpu(), expected)
 
 

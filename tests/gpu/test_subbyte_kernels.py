@@ -66,7 +66,7 @@ def product(row, a, b, operation="and", **options):
 
 def expected(row, a, b, operation="and"):
     if row.input == "b1":
-        return subbyte.counted(a, b, operation).to(S32)
+        return subbyte.count(a, b, operation).to(S32)
     return subbyte.exact(a, b).to(S32)
 
 
@@ -161,7 +161,7 @@ def test_binary_products_of_the_planner(operation):
         a = placed(subbyte.bits(m, k).cuda(), layout)
         b = placed(subbyte.bits(n, k).cuda(), layout).t()
         result = tcgemm.binary_mm(a, b, operation)
-        assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
+        assert torch.equal(result.cpu(), subbyte.count(a, b, operation).to(S32))
 
     shapes = ((1, 1, 1), (5, 70, 33), (129, 257, 4095), (512, 384, 16384), (16, 2048, 70000))
     check_all(itertools.product(shapes, (ALIGNED, PADDED, ODD)), check)
@@ -191,4 +191,4 @@ def test_a_graph_repeats_the_products():
         result.zero_()
     graph.replay()
     assert torch.equal(results[0].cpu(), subbyte.exact(a, b).to(S32))
-    assert torch.equal(results[1].cpu(), subbyte.counted(x, y, "pm1").to(S32))
+    assert torch.equal(results[1].cpu(), subbyte.count(x, y, "pm1").to(S32))

@@ -86,7 +86,7 @@ def test_counts_are_exact(device, operation):
             )
             result = tcgemm.binary_mm(a, b, operation)
             assert result.dtype is S32
-            assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
+            assert torch.equal(result.cpu(), subbyte.count(a, b, operation).to(S32))
 
 
 @every_operation
@@ -94,10 +94,10 @@ def test_batches_broadcast(device, operation):
     a, b = subbyte.bits(2, 1, 6, 40, device=device), subbyte.bits(3, 7, 40, device=device).mT
     result = tcgemm.binary_mm(a, b, operation)
     assert result.shape == (2, 3, 6, 7)
-    assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
+    assert torch.equal(result.cpu(), subbyte.count(a, b, operation).to(S32))
     a, b = subbyte.bits(2, 6, 40, device=device), subbyte.bits(7, 40, device=device).t()
     assert torch.equal(
-        tcgemm.binary_mm(a, b, operation).cpu(), subbyte.counted(a, b, operation).to(S32)
+        tcgemm.binary_mm(a, b, operation).cpu(), subbyte.count(a, b, operation).to(S32)
     )
 
 
@@ -116,7 +116,7 @@ def test_padded_rows_and_odd_addresses(device, operation):
             subbyte.padded(b.t(), pad, offset).t(),
         )
         result = tcgemm.binary_mm(other_a, other_b, operation)
-        assert torch.equal(result.cpu(), subbyte.counted(a, b, operation).to(S32))
+        assert torch.equal(result.cpu(), subbyte.count(a, b, operation).to(S32))
 
 
 @every_operation
@@ -125,7 +125,7 @@ def test_out_takes_the_result(device, operation):
     for out in (torch.empty(6, 8, dtype=S32), torch.empty(8, 6, dtype=S32).t()):
         out = out.to(device)
         assert tcgemm.binary_mm(a, b, operation, out=out) is out
-        assert torch.equal(out.cpu(), subbyte.counted(a, b, operation).to(S32))
+        assert torch.equal(out.cpu(), subbyte.count(a, b, operation).to(S32))
 
 
 @every_operation
@@ -161,7 +161,7 @@ def test_vmap_maps_the_operator():
     def product(rows):
         return torch.ops.tcgemm._binary_mm(rows, b.bytes, k=16, operation="xor")
 
-    expected = subbyte.counted(a, b, "xor").to(S32)
+    expected = subbyte.count(a, b, "xor").to(S32)
     assert torch.equal(torch.vmap(product)(a.bytes), expected)
 
 
@@ -178,5 +178,5 @@ def test_opcheck(operation):
 @every_operation
 def test_many_threads_give_the_same_counts(operation):
     a, b = subbyte.bits(700, 5000), subbyte.bits(60, 5000).t()
-    expected = subbyte.counted(a, b, operation).to(S32)
+    expected = subbyte.count(a, b, operation).to(S32)
     assert torch.equal(tcgemm.binary_mm(a, b, operation), expected)

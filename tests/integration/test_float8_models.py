@@ -7,7 +7,7 @@ import torch
 
 import tcgemm
 
-from support.transformer_models import every_model, gpt2, llama, made
+from support.transformer_models import every_model, gpt2, llama, model_and_inputs
 
 STEPS = 8
 
@@ -32,7 +32,7 @@ def losses_of(model, inputs):
 @every_model
 @pytest.mark.parametrize("scaling", ["current", "delayed"])
 def test_the_loss_falls_as_that_of_float32(make, scaling):
-    reference, inputs = made(make)
+    reference, inputs = model_and_inputs(make)
     model = copy.deepcopy(reference)
     report = tcgemm.swap_linear(model, to=tcgemm.nn.Float8Linear, scaling=scaling)
     if make is gpt2:  # whose other layers are Conv1D
@@ -44,7 +44,7 @@ def test_the_loss_falls_as_that_of_float32(make, scaling):
 
 
 def test_gradient_checkpointing_has_the_same_bits():
-    reference, inputs = made(llama)
+    reference, inputs = model_and_inputs(llama)
     tcgemm.swap_linear(reference, to=tcgemm.nn.Float8Linear, scaling="delayed")
     model = copy.deepcopy(reference)
     model.gradient_checkpointing_enable()
@@ -52,7 +52,7 @@ def test_gradient_checkpointing_has_the_same_bits():
 
 
 def test_a_saved_model_is_a_usual_one(tmp_path):
-    model, inputs = made(llama)
+    model, inputs = model_and_inputs(llama)
     tcgemm.swap_linear(model, to=tcgemm.nn.Float8Linear)
     losses_of(model, inputs)
     model.save_pretrained(tmp_path)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 
 import tcgemm
 
-from support.transformer_models import bert, llama, made, mixtral, transformers
+from support.transformer_models import bert, llama, mixtral, model_and_inputs, transformers
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
 TcgemmConfig = integration.TcgemmConfig
@@ -57,7 +57,7 @@ KINDS = {
 def checkpoint(folder, name, make=llama):
     """Writes a checkpoint as others do; (its model class, inputs, the dense folder)."""
     config, dtype, granularity, scale_name, form = KINDS[name]
-    model, inputs = made(make)
+    model, inputs = model_and_inputs(make)
     dense, folder = folder / "dense", folder / "other"
     model.save_pretrained(dense)
     model.save_pretrained(folder)
@@ -126,7 +126,7 @@ def test_scales_that_no_layer_takes_are_refused(tmp_path):
 
 def test_experts_are_refused(tmp_path):
     """transformers merges them into one tensor, which no linear layer has."""
-    model, _ = made(mixtral)
+    model, _ = model_and_inputs(mixtral)
     folder = tmp_path / "other"
     model.save_pretrained(folder)
     tensors = load_file(folder / "model.safetensors")
@@ -203,7 +203,7 @@ def test_configs_of_transformers_are_taken():
 
 
 def test_patterns_of_compressed_tensors():
-    model, _ = made(bert)
+    model, _ = model_and_inputs(bert)
     names = [name for name, _ in model.named_modules()]
     found = integration._modules(r"re:.*attention\.self\.query$", names)
     assert len(found) == 2 and all(name.endswith("query") for name in found)

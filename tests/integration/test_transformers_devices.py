@@ -5,7 +5,7 @@ import torch
 
 import tcgemm
 
-from support.transformer_models import layers, llama, logits, made, saved, tied_llama
+from support.transformer_models import layers, llama, logits, model_and_inputs, saved, tied_llama
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
 accelerate = pytest.importorskip("accelerate")
@@ -122,7 +122,7 @@ def test_a_tied_head_on_the_disk_stays_tied(tmp_path):
 def test_a_forward_of_its_own_survives_the_swap():
     from tcgemm.integrations.transformers_dispatch import without_hooks
 
-    model, inputs = made(llama)
+    model, inputs = model_and_inputs(llama)
     projection = model.model.layers[0].mlp.up_proj
     projection.forward = lambda x: 2 * torch.nn.functional.linear(x, projection.weight)
     expected = logits(model, inputs)

@@ -17,8 +17,8 @@ from support.transformer_models import (
     every_model,
     gpt2,
     llama,
-    made,
     mixtral,
+    model_and_inputs,
     t5,
     tied_llama,
     vit,
@@ -39,7 +39,7 @@ COVERAGE = {
 @every_model
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_logits_are_torchs_and_undo_restores_them(make, dtype):
-    model, inputs = made(make, dtype)
+    model, inputs = model_and_inputs(make, dtype)
     with torch.no_grad():
         expected = model(**inputs).logits
         report = tcgemm.swap_linear(model)
@@ -57,7 +57,7 @@ def test_logits_are_torchs_and_undo_restores_them(make, dtype):
 
 @every_model
 def test_coverage(make):
-    model, _ = made(make)
+    model, _ = model_and_inputs(make)
     report = tcgemm.swap_linear(model)
     swapped, percent, others = COVERAGE[make]
     assert len(report.swapped) == swapped and not report.skipped
@@ -66,7 +66,7 @@ def test_coverage(make):
 
 
 def test_experts_are_named():
-    model, _ = made(mixtral)
+    model, _ = model_and_inputs(mixtral)
     assert "not reached: 2 MixtralExperts (gate_up_proj, down_proj), 2 MixtralTopKRouter" in str(
         tcgemm.swap_linear(model)
     )
@@ -79,7 +79,7 @@ def test_experts_are_named():
     ids=["QuantLinear", "SparseLinear24"],
 )
 def test_ties_stay(make, options):
-    model, inputs = made(make)
+    model, inputs = model_and_inputs(make)
     embedding = model.get_input_embeddings()
     assert model.lm_head.weight is embedding.weight
     report = tcgemm.swap_linear(model, **options)
@@ -93,7 +93,7 @@ def test_ties_stay(make, options):
 
 
 def test_a_tied_head_learns_with_its_embedding():
-    model, inputs = made(tied_llama)
+    model, inputs = model_and_inputs(tied_llama)
     tcgemm.swap_linear(model, to=tcgemm.nn.SparseLinear24, learns=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     before = model.lm_head.weight.detach().clone()
@@ -105,7 +105,7 @@ def test_a_tied_head_learns_with_its_embedding():
 
 @every_model
 def test_the_way_back_needs_no_report(make):
-    model, inputs = made(make)
+    model, inputs = model_and_inputs(make)
     kinds = [type(module) for module in model.modules()]
     with torch.no_grad():
         expected = model(**inputs).logits
@@ -117,7 +117,7 @@ def test_the_way_back_needs_no_report(make):
 
 
 def test_names_and_patterns():
-    model, _ = made(llama)
+    model, _ = model_and_inputs(llama)
     report = tcgemm.swap_linear(model, ["*.mlp.*", "*.q_proj"], skip="model.layers.1")
     assert report.swapped == [
         "model.layers.0.self_attn.q_proj",

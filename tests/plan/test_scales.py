@@ -72,7 +72,7 @@ def test_zero_points_need_sums_of_the_other_operand():
         assert made["explain"].count("\n  sums ") == len(epilogue)
     made = plan(500, 300, 208, epilogue=["zero_a"], b=(0, 1, 208), **options)
     assert made["sums_b"]["batch"] == 1
-    # The passes are those of the kernel's operands, explain's those of the caller's.
+    # The plan has the passes of the kernel's operands, explain of the caller's operands.
     made = plan(4096, 4096, 4096, dtype="s8", layout="NN", epilogue=["zero_b"])
     assert made["swap_ab"]
     assert made["sums_a"] is None

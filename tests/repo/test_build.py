@@ -144,13 +144,13 @@ def test_nvcc_order_is_cuda_home_then_pip_then_path(tmp_path):
     del environ["CUDA_HOME"]
     assert toolchain.find_toolkit("13.0", search, environ)[0].version == "13.0.89"
     toolkit = toolchain.find_toolkit("13.0", [], environ)[0]
-    assert (toolkit.version, toolkit.found) == ("13.0.90", "PATH")
+    assert (toolkit.version, toolkit.origin) == ("13.0.90", "PATH")
 
 
 def test_nvcc_of_another_major_version_is_refused(tmp_path):
     old = fake_nvcc(tmp_path / "old", "12.4.131")
     toolkit, reasons = toolchain.find_toolkit("13.0", [], {"CUDA_HOME": str(old), "PATH": ""})
-    assert toolkit is None or toolkit.found == "default folder"
+    assert toolkit is None or toolkit.origin == "default folder"
     assert reasons[0] == (
         f"{old}/bin/nvcc (CUDA_HOME) is CUDA 12.4.131, but torch was built with CUDA 13.0: "
         "a compiler of major version 13 is needed; "

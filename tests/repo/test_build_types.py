@@ -19,7 +19,7 @@ import setup_toolchain as toolchain
 
 CPU = setup.Config(
     cuda=False,
-    why="",
+    reason="",
     torch=toolchain.Torch(Path("/torch"), "2.11.0", None),
     toolkit=None,
     arches=(),

@@ -14,7 +14,7 @@ REPACK, GEMM = "_ZN6tcgemm6repackILi2EEEvi", "_ZN6tcgemm4gemmILi1ELi3EiEEvi"
 
 
 def elf(parts):
-    """An ELF file of (name, bytes or size) as sections; a size is that of a section of zeros."""
+    """An ELF file of (name, bytes or size) as sections; a size means a section of zeros."""
     names = b"".join(name.encode() + b"\0" for name, _ in parts) + b".shstrtab\0"
     body, headers = b"", b""
     for name, content in [*parts, (".shstrtab", names)]:

@@ -1,4 +1,4 @@
-"""The pages: their Python blocks run, their tables are those of the code, and paths exist."""
+"""The pages: their Python blocks run, their tables agree with the code, and paths exist."""
 
 import re
 from pathlib import Path

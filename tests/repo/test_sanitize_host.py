@@ -1,4 +1,4 @@
-"""`make sanitize-host` sees faults: those of a small library in the place of the real one."""
+"""`make sanitize-host` sees the faults of a small library in the place of the real one."""
 
 import shutil
 import subprocess

@@ -37,7 +37,7 @@ def library_is_no_library(patch):
 
 def no_driver(_):
     if torch.cuda.is_available() or not torch.version.cuda:
-        pytest.skip("the message is that of a CUDA build of torch on a machine without a driver")
+        pytest.skip("only a CUDA build of torch on a machine without a driver has this message")
     X.cuda()
 
 

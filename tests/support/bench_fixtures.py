@@ -1,4 +1,4 @@
-"""Results like those of an H200, without one."""
+"""Results like the results of an H200, without one."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,9 +9,9 @@ from tcgemm.bench.cases import GROUPS
 from tcgemm.bench.cases import cases as cases_of
 
 
-def row(case, us, **found):
+def row(case, us, **fields):
     """A row of a case that took `us`."""
-    known = {
+    defaults = {
         "kernel": "sm90a_bf16_f32_128x256x64_w2_s4_tn",
         "us": us,
         "tflops": round(case.flops / us / 1e6, 1) if case.graph and case.flops else None,
@@ -24,13 +24,13 @@ def row(case, us, **found):
         "clock_mhz": 1500.0,
         "power_w": 690.0,
     }
-    return workloads.as_row(case, "NVIDIA H200", known | found)
+    return workloads.as_row(case, "NVIDIA H200", defaults | fields)
 
 
-def repeated(found, detail):
+def repeated(result, detail):
     """(row, detail) of three equal repetitions."""
-    dated = [{**protocol.repetition(found, detail), "date": str(day)} for day in range(3)]
-    return protocol.combined(found, detail, dated)
+    dated = [{**protocol.repetition(result, detail), "date": str(day)} for day in range(3)]
+    return protocol.combined(result, detail, dated)
 
 
 def synthetic():
@@ -40,8 +40,8 @@ def synthetic():
         for index, case in enumerate(cases_of(name)):
             us = 10.0 + case.flops / 6e8
             ratio = round(4.0 if case.m % 8 else 0.9 + 0.02 * (index % 9), 3)
-            found = row(case, us, rival_us=us, ratio=ratio)
-            results_file.put(results, found, {"date": "today"})
+            result = row(case, us, rival_us=us, ratio=ratio)
+            results_file.put(results, result, {"date": "today"})
     return results
 
 
@@ -58,13 +58,13 @@ def measured(factor=1.0, name="dtypes", spread=0.0):
         fields = asdict(case)
         aims = [p.least for p in TARGETS if not p.against and p.is_about(fields)]
         ratio = factor * 1.0625 * max(aims, default=1.0)
-        found = {"ratio": ratio, "rival_us": us * ratio} if case.baseline else {}
+        ratios = {"ratio": ratio, "rival_us": us * ratio} if case.baseline else {}
         detail = (
             {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 0.99 * factor}
             if case.self_baseline
             else {}
         )
-        results_file.put(results, *repeated(row(case, us, **found), detail))
+        results_file.put(results, *repeated(row(case, us, **ratios), detail))
     return results
 
 
@@ -105,14 +105,14 @@ class ReportPages:
         return self.root / report.PAGE
 
     def write(self, *arguments):
-        where = ["--results", str(self.folder), "--root", str(self.root), "--no-plot"]
-        assert report.main([*arguments, *where]) == 0
+        folders = ["--results", str(self.folder), "--root", str(self.root), "--no-plot"]
+        assert report.main([*arguments, *folders]) == 0
 
 
 def report_pages(folder, text=report.BEGIN + report.END):
-    found = ReportPages(folder)
-    found.folder.mkdir(parents=True)
-    found.page.parent.mkdir()
-    for page in (found.readme, found.page):
+    pages = ReportPages(folder)
+    pages.folder.mkdir(parents=True)
+    pages.page.parent.mkdir()
+    for page in (pages.readme, pages.page):
         page.write_text(text)
-    return found
+    return pages

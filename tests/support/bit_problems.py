@@ -63,26 +63,26 @@ class Draw:
 
 
 def parse(name):
-    found = NAME.fullmatch(name).groupdict()
-    a, more = found["a"], found["more"] or ""
-    b = found["b"] or a
-    split = more.startswith("parts") or a == "f32"
+    match = NAME.fullmatch(name).groupdict()
+    a, suffix = match["a"], match["more"] or ""
+    b = match["b"] or a
+    split = suffix.startswith("parts") or a == "f32"
     stored = {"tf32": "f32"}
     precision = "high" if a == "tf32" else "highest" if split else None
-    if a in FP8 and more in ("", "sparse"):
+    if a in FP8 and suffix in ("", "sparse"):
         precision = "fast"
     return {
         "name": name,
-        "arch": found["arch"],
+        "arch": match["arch"],
         "a": "f32" if split else stored.get(a, a),
         "b": "f32" if split else stored.get(b, b),
-        "accumulator": "f32" if split else found["accumulator"],
+        "accumulator": "f32" if split else match["accumulator"],
         "precision": precision,
-        "tile": tuple(int(size) for size in found["tile"].split("x")),
-        "stages": int(found["stages"]),
-        "layout": found["layout"].upper(),
-        "more": more,
-        "tma": found["arch"] == "sm90a" and a not in ("f32", "f64"),
+        "tile": tuple(int(size) for size in match["tile"].split("x")),
+        "stages": int(match["stages"]),
+        "layout": match["layout"].upper(),
+        "more": suffix,
+        "tma": match["arch"] == "sm90a" and a not in ("f32", "f64"),
         "k_major_only": a in ("tf32", *FP8, *INT8),
     }
 
@@ -102,7 +102,7 @@ def sizes(row, step, draw):
     m, n, k = row["tile"]
     depth = row["stages"]
     odd = draw.between(1, 31)
-    found = (
+    choices = (
         (2 * m, 2 * n, (depth + 2) * k),
         (2 * m + odd, n + draw.between(1, 40), 2 * k + k // 2 + draw.between(0, 9)),
         (m + 8 * draw.between(1, 9), n + 8 * draw.between(1, 9), 3 * k + 16),
@@ -113,7 +113,7 @@ def sizes(row, step, draw):
         (3 * m - 16, 2 * n + 16, (160 if row["tma"] and n <= 128 else 40) * k),
         (9 * m + 8, 4 * n + 16, 2 * k),
     )
-    m, n, k = found[step if step < 4 else draw.below(len(found))]
+    m, n, k = choices[step if step < 4 else draw.below(len(choices))]
     return m, n, k + 128 if row["more"] == "blocks" and k <= 128 else k
 
 
@@ -123,19 +123,19 @@ def addends(draw, result, often):
         types = ("s32",)
     else:
         types = ("f32", "f16", "bf16", "f64")[: 4 if result == "f64" else 3]
-    found = {}
+    fields = {}
     if draw.chance(often):
-        found["bias"] = [draw.pick(types), draw.pick(("row", "row", "column"))]
+        fields["bias"] = [draw.pick(types), draw.pick(("row", "row", "column"))]
     if draw.chance(often // 2):
-        found["c"] = [draw.pick(types), draw.pick(("whole", "whole", "row", "column"))]
-        found["beta"] = draw.pick((1.0, -3.0, 2.0) if result == "s32" else (1.0, 0.5, -3.0))
+        fields["c"] = [draw.pick(types), draw.pick(("whole", "whole", "row", "column"))]
+        fields["beta"] = draw.pick((1.0, -3.0, 2.0) if result == "s32" else (1.0, 0.5, -3.0))
     if draw.chance(often // 2):
-        found["residual"] = [draw.pick(types), draw.pick(("whole", "whole", "row"))]
+        fields["residual"] = [draw.pick(types), draw.pick(("whole", "whole", "row"))]
     if draw.chance(often // 2):
-        found["activation"] = "relu" if result == "s32" else draw.pick(ACTIVATIONS)
+        fields["activation"] = "relu" if result == "s32" else draw.pick(ACTIVATIONS)
     if draw.chance(often // 3):
-        found["alpha"] = draw.pick((2.0, -1.0) if result == "s32" else (0.25, -1.5, 0.01))
-    return found
+        fields["alpha"] = draw.pick((2.0, -1.0) if result == "s32" else (0.25, -1.5, 0.01))
+    return fields
 
 
 BLOCKS = (("1x128", "128x128"), ("128x128", "1x128"), ("1x128", "row"), ("tensor", "128x128"))
@@ -145,27 +145,27 @@ LINES = (("row", "row"), ("tensor", "row"), ("row", ""), ("", "row"), ("tensor",
 
 def scales(draw, row, result, often):
     """Scales of the operands and of the result, zero points and amax."""
-    found = {}
+    fields = {}
     of_a, of_b = "", ""
     if row["more"] == "blocks":
         of_a, of_b = draw.pick(BLOCKS)
     elif result != "s32" and draw.chance(often):
         of_a, of_b = draw.pick(LINES)
     if of_a:
-        found["scale_a"] = of_a
+        fields["scale_a"] = of_a
     if of_b:
-        found["scale_b"] = of_b
+        fields["scale_b"] = of_b
     if row["a"] in INT8 and row["more"] != "sparse" and draw.chance(often):
         for name in ("zero_a", "zero_b"):
             if draw.chance(70):
-                found[name] = draw.pick(("tensor", "row"))
+                fields[name] = draw.pick(("tensor", "row"))
     if result == "s32":
-        return found
+        return fields
     if draw.chance(often // 2):
-        found["scale_out"] = True
+        fields["scale_out"] = True
     if draw.chance(often // 2) and not row["more"].startswith("parts"):
-        found["amax"] = True
-    return found
+        fields["amax"] = True
+    return fields
 
 
 def of_row(row, step, draw):
@@ -173,47 +173,47 @@ def of_row(row, step, draw):
     m, n, k = sizes(row, step, draw)
     types = outs(row["a"])
     result = types[0] if step in (0, 1) else draw.pick(types)
-    made = {"call": "scaled_mm", "row": row["name"], "m": m, "n": n, "k": k, "out": result}
-    made |= {"a": row["a"], "b": row["b"], "accumulator": row["accumulator"]}
-    made["precision"] = row["precision"]
+    problem = {"call": "scaled_mm", "row": row["name"], "m": m, "n": n, "k": k, "out": result}
+    problem |= {"a": row["a"], "b": row["b"], "accumulator": row["accumulator"]}
+    problem["precision"] = row["precision"]
     often = (0, 60, 100, 30, 50, 50)[step % 6]
-    made |= addends(draw, result, often)
-    made |= scales(draw, row, result, (0, 0, 20, 100, 50, 30)[step % 6])
+    problem |= addends(draw, result, often)
+    problem |= scales(draw, row, result, (0, 0, 20, 100, 50, 30)[step % 6])
     small = m * n * k < 2e8
     if small and draw.chance(20):
-        made["batch"] = draw.between(2, 5)
-        made["shared"] = draw.pick(("", "", "a", "b"))
+        problem["batch"] = draw.between(2, 5)
+        problem["shared"] = draw.pick(("", "", "a", "b"))
     if row["more"] == "sparse":
-        return of_sparse(row, made, step, draw)
+        return of_sparse(row, problem, step, draw)
     layout = row["layout"]
     if row["more"] == "registers":
         layout = ("TT", "NN")[step % 2]
     elif row["k_major_only"] and step >= 3 and draw.chance(50):
         layout = draw.pick(LAYOUTS)
     # A copy of an operand is K-major, so kernels of other layouts take what TMA can read.
-    made["padded"] = layout != "TN" or draw.chance(60)
-    if "amax" not in made and step >= 2 and draw.chance(50):
-        made["stored"] = draw.pick(("padded", "odd_pitch", "column_major", "column_major_odd"))
-        if made["stored"].startswith("column_major") and row["more"] != "registers":
+    problem["padded"] = layout != "TN" or draw.chance(60)
+    if "amax" not in problem and step >= 2 and draw.chance(50):
+        problem["stored"] = draw.pick(("padded", "odd_pitch", "column_major", "column_major_odd"))
+        if problem["stored"].startswith("column_major") and row["more"] != "registers":
             layout = MIRRORED[layout]
-            made["a"], made["b"] = made["b"], made["a"]
-    made["layout"] = layout
-    return made
+            problem["a"], problem["b"] = problem["b"], problem["a"]
+    problem["layout"] = layout
+    return problem
 
 
-def of_sparse(row, made, step, draw):
+def of_sparse(row, problem, step, draw):
     """The sparse operand is w (rows, K), on side a w @ x, on side b x @ w.t()."""
-    made["sparse"] = "ab"[step % 2]
-    if made.get("shared") == made["sparse"] or "batch" in made:
-        made["shared"] = made["sparse"]
-    made["layout"] = row["layout"]  # TN: x is K-major
-    made["padded"] = row["layout"] != "TN" or draw.chance(60)
-    if made["sparse"] == "b":
-        if not made.get("batch"):
-            made["m"], made["n"] = made["n"], made["m"]
-        if "amax" not in made and step >= 2 and draw.chance(40):
-            made["stored"] = draw.pick(("padded", "odd_pitch", "column_major"))
-    return made
+    problem["sparse"] = "ab"[step % 2]
+    if problem.get("shared") == problem["sparse"] or "batch" in problem:
+        problem["shared"] = problem["sparse"]
+    problem["layout"] = row["layout"]  # TN: x is K-major
+    problem["padded"] = row["layout"] != "TN" or draw.chance(60)
+    if problem["sparse"] == "b":
+        if not problem.get("batch"):
+            problem["m"], problem["n"] = problem["n"], problem["m"]
+        if "amax" not in problem and step >= 2 and draw.chance(40):
+            problem["stored"] = draw.pick(("padded", "odd_pitch", "column_major"))
+    return problem
 
 
 # Problems that go through the public functions.
@@ -236,42 +236,42 @@ def of_function(step, draw):
         m = draw.between(1, 64)
     elif shape == "large" and dtype != "f64":
         m, n, k = 4096, 4096, draw.pick((1024, 2048))
-    made = {"call": call, "m": m, "n": n, "k": k, "a": dtype, "b": dtype, "precision": precision}
-    made["accumulator"] = accumulator
-    made["out"] = draw.pick(outs(dtype))
-    made["layout"] = "TN" if call == "linear" else LAYOUTS[step % 4]
-    made["padded"] = False
-    made |= addends(draw, made["out"], 40)
+    problem = {"call": call, "m": m, "n": n, "k": k, "a": dtype, "b": dtype, "precision": precision}
+    problem["accumulator"] = accumulator
+    problem["out"] = draw.pick(outs(dtype))
+    problem["layout"] = "TN" if call == "linear" else LAYOUTS[step % 4]
+    problem["padded"] = False
+    problem |= addends(draw, problem["out"], 40)
     if call != "addmm":
         for name in ("c", "beta"):
-            made.pop(name, None)
-    elif "c" not in made:
-        made["c"] = ["s32" if made["out"] == "s32" else "f32", "whole"]
-    if call == "linear" and "bias" in made:
-        made["bias"][1] = "row"
+            problem.pop(name, None)
+    elif "c" not in problem:
+        problem["c"] = ["s32" if problem["out"] == "s32" else "f32", "whole"]
+    if call == "linear" and "bias" in problem:
+        problem["bias"][1] = "row"
     if call == "bmm" or (call == "matmul" and draw.chance(50)):
-        made["m"], made["n"], made["k"] = (draw.between(1, 300) for _ in range(3))
-        made["batch"] = draw.between(2, 9)
-    return made
+        problem["m"], problem["n"], problem["k"] = (draw.between(1, 300) for _ in range(3))
+        problem["batch"] = draw.between(2, 9)
+    return problem
 
 
 def of_wide_data(step, draw):
     """f32 products whose data decide what is multiplied: recomputed tiles, or other terms."""
-    made = of_function(4, draw)
-    made |= {"call": "mm", "precision": "highest", "layout": LAYOUTS[step % 4]}
-    made["data"] = ("rows", "elements", "nonfinite", "few")[step // 4 % 4]
+    problem = of_function(4, draw)
+    problem |= {"call": "mm", "precision": "highest", "layout": LAYOUTS[step % 4]}
+    problem["data"] = ("rows", "elements", "nonfinite", "few")[step // 4 % 4]
     for name in ("batch", "c", "beta"):
-        made.pop(name, None)
-    made["m"], made["n"], made["k"] = (draw.between(100, 700) for _ in range(3))
-    return made
+        problem.pop(name, None)
+    problem["m"], problem["n"], problem["k"] = (draw.between(100, 700) for _ in range(3))
+    return problem
 
 
 def of_prepared(step, draw):
-    made = {"call": "prepared", "m": draw.between(1, 600), "n": 8 * draw.between(8, 200)}
-    made |= {"k": draw.pick((64, 520, 1024, 2048, 333)), "a": "f32", "b": "f32", "out": "f32"}
-    made |= {"precision": "highest", "accumulator": None, "layout": "TN", "padded": False}
-    made["data"] = ("", "rows", "elements")[step % 3]
-    return made | addends(draw, "f32", 30)
+    problem = {"call": "prepared", "m": draw.between(1, 600), "n": 8 * draw.between(8, 200)}
+    problem |= {"k": draw.pick((64, 520, 1024, 2048, 333)), "a": "f32", "b": "f32", "out": "f32"}
+    problem |= {"precision": "highest", "accumulator": None, "layout": "TN", "padded": False}
+    problem["data"] = ("", "rows", "elements")[step % 3]
+    return problem | addends(draw, "f32", 30)
 
 
 def of_quantize(step, draw):
@@ -280,16 +280,16 @@ def of_quantize(step, draw):
     if granularity not in ("tensor", "row"):
         dtype = dtype if dtype in FP8 else "e4m3"
     call = ("quantize", "quantize", "dequantize", "quantized_linear")[step // 12 % 4]
-    made = {"call": call, "m": draw.between(1, 900), "k": 8 * draw.between(1, 200)}
-    made |= {"a": draw.pick(("f16", "bf16", "f32")), "granularity": granularity, "to": dtype}
+    problem = {"call": call, "m": draw.between(1, 900), "k": 8 * draw.between(1, 200)}
+    problem |= {"a": draw.pick(("f16", "bf16", "f32")), "granularity": granularity, "to": dtype}
     if call == "quantized_linear":
-        made["granularity"] = "row" if granularity == "1x128" else granularity
-        made["n"] = draw.between(8, 700)
-        made["a"] = draw.pick(HALVES)
+        problem["granularity"] = "row" if granularity == "1x128" else granularity
+        problem["n"] = draw.between(8, 700)
+        problem["a"] = draw.pick(HALVES)
     elif draw.chance(40):
-        made["k"] = draw.between(1, 1500)
-    made["transposed"] = call != "quantized_linear" and draw.chance(30)
-    return made
+        problem["k"] = draw.between(1, 1500)
+    problem["transposed"] = call != "quantized_linear" and draw.chance(30)
+    return problem
 
 
 def of_pruning(step, draw):
@@ -297,24 +297,24 @@ def of_pruning(step, draw):
     call = ("prune24", "compress24", "decompress24", "prune24_transposable")[step // 7 % 4]
     if call == "prune24_transposable" and dtype == "f32":  # its pattern is 1:2
         dtype = "bf16"
-    made = {"call": call, "m": draw.between(1, 900), "k": draw.between(1, 1500), "a": dtype}
+    problem = {"call": call, "m": draw.between(1, 900), "k": draw.between(1, 1500), "a": dtype}
     if draw.chance(50):
-        made |= {"m": 16 * draw.between(1, 60), "k": 64 * draw.between(1, 30)}
-    return made | {"transposed": draw.chance(30)}
+        problem |= {"m": 16 * draw.between(1, 60), "k": 64 * draw.between(1, 30)}
+    return problem | {"transposed": draw.chance(30)}
 
 
 def of_sparse_function(step, draw):
     dtype, precision = (("f16", None), ("bf16", None), ("f32", "high"), ("e4m3", None))[step % 4]
-    made = {"call": ("linear24", "mm24")[step // 4 % 2], "a": dtype, "b": dtype}
-    made |= {"m": draw.between(1, 500), "n": 8 * draw.between(2, 150)}
-    made |= {
+    problem = {"call": ("linear24", "mm24")[step // 4 % 2], "a": dtype, "b": dtype}
+    problem |= {"m": draw.between(1, 500), "n": 8 * draw.between(2, 150)}
+    problem |= {
         "k": 16 * draw.between(2, 99),
         "precision": precision,
         "out": outs(dtype)[0],
         "accumulator": None,
     }
-    made |= {"layout": "TN", "padded": False}
-    return made | (addends(draw, made["out"], 40) if made["call"] == "linear24" else {})
+    problem |= {"layout": "TN", "padded": False}
+    return problem | (addends(draw, problem["out"], 40) if problem["call"] == "linear24" else {})
 
 
 OTHERS = (
@@ -330,17 +330,17 @@ OTHERS = (
 def order():
     """The makers of the problems: (function, its first argument, step), one for each number."""
     rows = [parse(name) for name in recorded_rows()]
-    found = [(make, None, step) for make, count in OTHERS for step in range(count)]
-    found += [(of_row, row, step) for row in rows for step in STEPS[row["arch"]]]
-    found += [(of_row, row, 5) for row in rows]
-    return found[:COUNT]
+    makers = [(make, None, step) for make, count in OTHERS for step in range(count)]
+    makers += [(of_row, row, step) for row in rows for step in STEPS[row["arch"]]]
+    makers += [(of_row, row, 5) for row in rows]
+    return makers[:COUNT]
 
 
 def problems():
     """All descriptions, in the order of their numbers."""
-    made = []
+    rows = []
     for number, (make, row, step) in enumerate(order()):
         draw = Draw(number)
         one = make(step, draw) if row is None else make(row, step, draw)
-        made.append({"id": number, **one})
-    return made
+        rows.append({"id": number, **one})
+    return rows

@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Counter(TorchDispatchMode):
-    """Counts the calls of tcgemm's operators by name; `others` has those of all other operators."""
+    """Counts the calls of tcgemm's operators by name; `others` counts all other operators."""
 
     def __init__(self):
         super().__init__()
@@ -14,8 +14,8 @@ class Counter(TorchDispatchMode):
         self.others = collections.Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        ours = func.namespace == "tcgemm"
-        (self.calls if ours else self.others)[func._schema.name.split("::")[1]] += 1
+        is_tcgemm = func.namespace == "tcgemm"
+        (self.calls if is_tcgemm else self.others)[func._schema.name.split("::")[1]] += 1
         return func(*args, **(kwargs or {}))
 
     @property

@@ -83,9 +83,9 @@ def every_row(sparse=False):
     return [row for row in rows if bool(row.sparse) is sparse]
 
 
-def rows(wanted=lambda row: True, sparse=False):
+def rows(condition=lambda row: True, sparse=False):
     """Parametrised over the kernels of this build that are wanted."""
-    return pytest.mark.parametrize("row", parametrized(filter(wanted, every_row(sparse))))
+    return pytest.mark.parametrize("row", parametrized(filter(condition, every_row(sparse))))
 
 
 # Problems.
@@ -211,13 +211,13 @@ def launch(
     kernel = kernel_name(row, cluster, slices, cluster_adds)
     keywords = row.types.options | {"out_dtype": out.dtype}
     scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
-    answer = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
-    text = answer["text"]
-    assert answer["kernel"] == row.name
-    assert cluster in (0, answer["cluster"]) and slices in (0, answer["slices"])
-    assert answer["cluster_adds"] == cluster_adds
+    plan = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
+    text = plan["text"]
+    assert plan["kernel"] == row.name
+    assert cluster in (0, plan["cluster"]) and slices in (0, plan["slices"])
+    assert plan["cluster_adds"] == cluster_adds
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     names = ("c", "bias", "residual")
-    given = options | keywords | dict(zip(names, addends, strict=False))
-    torch.ops.tcgemm.scaled_mm.out(a, b, **given, kernel_name=kernel, out=out)
+    arguments = options | keywords | dict(zip(names, addends, strict=False))
+    torch.ops.tcgemm.scaled_mm.out(a, b, **arguments, kernel_name=kernel, out=out)
     return text

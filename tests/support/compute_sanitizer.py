@@ -29,8 +29,8 @@ def find(search: list[str], environ: dict[str, str]) -> str:
     beside = toolkit.home / "bin" / PROGRAM if toolkit else None
     if beside and beside.is_file():
         return str(beside)
-    if found := shutil.which(PROGRAM, path=environ.get("PATH", "")):
-        return found
+    if path := shutil.which(PROGRAM, path=environ.get("PATH", "")):
+        return path
     raise SystemExit(
         f"tcgemm: {PROGRAM} was not found beside nvcc or in PATH; "
         "pip install 'cuda-toolkit[sanitizer]' brings it."

@@ -101,21 +101,21 @@ class GemmTypes(NamedTuple):
 
 
 def gemm_types(device):
-    """Every types that there is on a device."""
-    found = [GemmTypes(F16, F16, F32), GemmTypes(F16, F16, F16), GemmTypes(BF16, BF16, F32)]
-    found += [GemmTypes(F32, F32, F32, word) for word in ("highest", "high", "medium")]
-    found += [GemmTypes(F64, F64, F64)]
-    found += [GemmTypes(a, b, F32) for a, b in itertools.product(FP8, FP8)]
+    """All GemmTypes of a device."""
+    rows = [GemmTypes(F16, F16, F32), GemmTypes(F16, F16, F16), GemmTypes(BF16, BF16, F32)]
+    rows += [GemmTypes(F32, F32, F32, word) for word in ("highest", "high", "medium")]
+    rows += [GemmTypes(F64, F64, F64)]
+    rows += [GemmTypes(a, b, F32) for a, b in itertools.product(FP8, FP8)]
     if device == "cuda":  # on the CPU the same sums
-        found += [
+        rows += [
             GemmTypes(a, b, F32, "fast") for a, b in ((E4M3, E4M3), (E4M3, E5M2), (E5M2, E5M2))
         ]
-    return found + [GemmTypes(a, b, S32) for a, b in itertools.product(INT8, INT8)]
+    return rows + [GemmTypes(a, b, S32) for a, b in itertools.product(INT8, INT8)]
 
 
-def parameters(wanted=lambda types: True, on_cpu=lambda types: True, on_cuda=lambda types: True):
+def parameters(condition=lambda types: True, on_cpu=lambda types: True, on_cuda=lambda types: True):
     """(device, types) of those that are wanted."""
-    cpu = [types for types in gemm_types("cpu") if wanted(types) and on_cpu(types)]
+    cpu = [types for types in gemm_types("cpu") if condition(types) and on_cpu(types)]
     return pytest.mark.parametrize(
         ("device", "types"),
         [
@@ -123,7 +123,7 @@ def parameters(wanted=lambda types: True, on_cpu=lambda types: True, on_cuda=lam
             *(
                 cases.gpu("cuda", types, mark=types.marks, id=f"cuda-{types}")
                 for types in gemm_types("cuda")
-                if wanted(types) and on_cuda(types)
+                if condition(types) and on_cuda(types)
             ),
         ],
     )
@@ -132,14 +132,14 @@ def parameters(wanted=lambda types: True, on_cpu=lambda types: True, on_cuda=lam
 EVERY = parameters()
 
 
-def on_gpu(wanted=lambda types: True):
+def on_gpu(condition=lambda types: True):
     """The types that are wanted, for tests that run on a GPU alone."""
     return pytest.mark.parametrize(
         "types",
         [
             pytest.param(types, marks=getattr(pytest.mark, types.marks), id=str(types))
             for types in gemm_types("cuda")
-            if wanted(types)
+            if condition(types)
         ],
     )
 
@@ -210,13 +210,13 @@ def all_operands(types, m, n, k, out):
         name: types.addend(*shape, out=out, device="cuda", step=step, largest=None)
         for step, (name, shape) in enumerate((("c", (m, n)), ("bias", (n,)), ("residual", (m, n))))
     }
-    given = {"activation": "relu", "alpha": -3.0, "beta": 7.0, "out_dtype": out, **types.options}
+    options = {"activation": "relu", "alpha": -3.0, "beta": 7.0, "out_dtype": out, **types.options}
     if types.integer:
-        given["zero_a"] = zero_points(m, 1, device="cuda", largest=None)
-        given["zero_b"] = zero_points(1, n, device="cuda", largest=None)
+        options["zero_a"] = zero_points(m, 1, device="cuda", largest=None)
+        options["zero_b"] = zero_points(1, n, device="cuda", largest=None)
     if out != S32:
         kinds = ("1x128", "128x128") if types.fp8 and types.precision is None else ("row", "row")
-        given["scale_a"] = scale_a(kinds[0], m, k, device="cuda")
-        given["scale_b"] = scale_b(kinds[1], n, k, device="cuda")
-        given["scale_out"] = torch.full((), 0.01, device="cuda")
-    return a, b, terms | given
+        options["scale_a"] = scale_a(kinds[0], m, k, device="cuda")
+        options["scale_b"] = scale_b(kinds[1], n, k, device="cuda")
+        options["scale_out"] = torch.full((), 0.01, device="cuda")
+    return a, b, terms | options

@@ -16,9 +16,9 @@ def quantised(*shape):
 
 def error_message(call):
     """The text with which a call is refused."""
-    with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError) as excinfo:
         call()
-    return str(caught.value)
+    return str(excinfo.value)
 
 
 def assert_error_message(call, pieces):

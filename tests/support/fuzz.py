@@ -215,9 +215,9 @@ def argument(fuzz: Fuzzer, product: Product, spec, pattern: str):
         if kind.startswith("Optional") and fuzz.rarely(2):
             return None
         if spec.name in ("values", "metadata", "sparse_a", "sparse_b") and not fuzz.rarely():
-            found = product.compressed(spec.name, pattern)
-            if found is not None:
-                return found
+            tensor = product.compressed(spec.name, pattern)
+            if tensor is not None:
+                return tensor
         return fuzz.tensor(product.shape(spec.name), product.dtype(spec.name))
     if kind in ("str", "Optional[str]"):
         words = (pattern,) if spec.name == "pattern" else WORDS[spec.name]
@@ -244,25 +244,25 @@ def all_operators() -> list:
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith("tcgemm::")
     )
-    found = []
+    operators = []
     for name in names:
         packet, _, overload = name.partition(".")
-        found.append(getattr(getattr(torch.ops.tcgemm, packet), overload or "default"))
-    return found
+        operators.append(getattr(getattr(torch.ops.tcgemm, packet), overload or "default"))
+    return operators
 
 
 def fuzz_operators(fuzz: Fuzzer, number: int) -> None:
     """One call of one operator; out= starts as ones, and what surrounds it stays."""
-    every = all_operators()
-    operator = every[number % len(every)]
+    operators = all_operators()
+    operator = operators[number % len(operators)]
     product = Product(fuzz)
     pattern = fuzz.pick(WORDS["pattern"])
     arguments = operator._schema.arguments
     packed = {}
     if any(spec.name == "packed_b" for spec in arguments) and not fuzz.rarely():
         packed = product.packed_weight()
-    given = {spec.name: argument(fuzz, product, spec, pattern) for spec in arguments}
-    operator(**(given | packed))
+    tensors = {spec.name: argument(fuzz, product, spec, pattern) for spec in arguments}
+    operator(**(tensors | packed))
 
 
 # Layers and tensors with checkpoints that are not theirs.
@@ -353,16 +353,16 @@ def fuzz_parts(fuzz: Fuzzer, number: int) -> None:
     """Calls the function that pickle uses to restore a tensor, with arguments that nobody saved."""
     if fuzz.rarely(4):
         prepared = tcgemm.prepare(torch.randn(5, 9))
-        function, given = prepared.__reduce__()
+        function, arguments = prepared.__reduce__()
     else:
-        function, given = sparse_tensor(fuzz).__reduce_ex__(2)
-    given = list(given)
+        function, arguments = sparse_tensor(fuzz).__reduce_ex__(2)
+    arguments = list(arguments)
     for _ in range(fuzz.pick((1, 1, 2))):
-        place = fuzz.random.randrange(len(given))
-        given[place] = mutated(fuzz, given[place])
+        place = fuzz.random.randrange(len(arguments))
+        arguments[place] = mutated(fuzz, arguments[place])
         if fuzz.rarely(5):
-            given[place] = fuzz.integer()
-    use_tensor(fuzz, function(*given))
+            arguments[place] = fuzz.integer()
+    use_tensor(fuzz, function(*arguments))
 
 
 def use_tensor(fuzz: Fuzzer, w) -> None:
@@ -378,26 +378,26 @@ def use_tensor(fuzz: Fuzzer, w) -> None:
 
 
 def flip(fuzz: Fuzzer, content: bytes) -> bytes:
-    changed = bytearray(content)
+    data = bytearray(content)
     for _ in range(fuzz.pick((1, 1, 2, 8))):
-        if changed:
-            place = fuzz.random.randrange(len(changed))
-            changed[place] = (
-                changed[place] ^ (1 << fuzz.random.randrange(8))
+        if data:
+            place = fuzz.random.randrange(len(data))
+            data[place] = (
+                data[place] ^ (1 << fuzz.random.randrange(8))
                 if fuzz.rarely(2)
                 else fuzz.random.randrange(256)
             )
-    return bytes(changed)
+    return bytes(data)
 
 
 def flip_inside(fuzz: Fuzzer, content: bytes) -> bytes:
     """Flips bits of one record of the archive, and writes its checksum anew."""
     fresh = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(fresh, "w") as new:
-        chosen = fuzz.pick([info.filename for info in old.infolist() if info.file_size])
+        name = fuzz.pick([info.filename for info in old.infolist() if info.file_size])
         for info in old.infolist():
             record = old.read(info)
-            new.writestr(info, flip(fuzz, record) if info.filename == chosen else record)
+            new.writestr(info, flip(fuzz, record) if info.filename == name else record)
     return fresh.getvalue()
 
 
@@ -407,16 +407,16 @@ def fuzz_files(fuzz: Fuzzer, number: int) -> None:
     content = io.BytesIO()
     saved = {"w": sparse_tensor(fuzz)} if fuzz.rarely(3) else layer.state_dict()
     torch.save(saved, content)
-    changed = content.getvalue()
+    data = content.getvalue()
     way = fuzz.random.randrange(4)
     if way == 0:
-        changed = changed[: fuzz.random.randrange(len(changed))]
+        data = data[: fuzz.random.randrange(len(data))]
     elif way == 1:
-        changed = flip(fuzz, changed)
+        data = flip(fuzz, data)
     else:
-        changed = flip_inside(fuzz, changed)
+        data = flip_inside(fuzz, data)
     try:
-        state = torch.load(io.BytesIO(changed), weights_only=True)
+        state = torch.load(io.BytesIO(data), weights_only=True)
     except Exception as error:  # torch's own reader has exceptions of every type
         if "tcgemm/" in traceback.format_exc() and not isinstance(error, LOADING):
             raise

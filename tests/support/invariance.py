@@ -1,4 +1,4 @@
-"""Which products of a call are batch-invariant: those that run, and those of compiled graphs."""
+"""Which products of a call are batch-invariant, in eager mode and in compiled graphs."""
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 def is_product(target):
     """Is it an operator of tcgemm that multiplies, and not one of the passes beside it?"""
     return "tcgemm" in str(target) and "precision" in {
-        each.name for each in target._schema.arguments
+        argument.name for argument in target._schema.arguments
     }
 
 

@@ -51,8 +51,8 @@ ANONYMOUS = re.compile(r"_GLOBAL__N__\w+")  # has the file's name in it
 
 def find_cuobjdump() -> str:
     """The one on PATH, of the pip toolkit, or of Triton, which comes with torch."""
-    if found := shutil.which("cuobjdump"):
-        return found
+    if path := shutil.which("cuobjdump"):
+        return path
     for package, folder in (("nvidia", "cu13/bin"), ("triton", "backends/nvidia/bin")):
         spec = importlib.util.find_spec(package)
         for place in spec.submodule_search_locations if spec else ():
@@ -86,7 +86,7 @@ def symbols(table: bytes, strings: bytes) -> list[str]:
 
 def attributes(info: bytes, names: list[str]) -> dict[tuple[str, int], int]:
     """{(function, kind): value} of the records of .nv.info that are such pairs."""
-    found, at = {}, 0
+    values, at = {}, 0
     while at < len(info):
         form, kind, length = struct.unpack_from("<BBH", info, at)
         at += 4
@@ -94,9 +94,9 @@ def attributes(info: bytes, names: list[str]) -> dict[tuple[str, int], int]:
             continue
         if kind in (REGISTERS, FRAME):
             symbol, value = struct.unpack_from("<II", info, at)
-            found[names[symbol], kind] = value
+            values[names[symbol], kind] = value
         at += length
-    return found
+    return values
 
 
 def read_cubin(image: bytes) -> tuple[str, str, str, dict[str, dict]]:
@@ -107,7 +107,7 @@ def read_cubin(image: bytes) -> tuple[str, str, str, dict[str, dict]]:
     note = [text.decode() for text in data[".note.nv.tkinfo"].split(b"\0") if len(text) > 5]
     release, build, flags = note[-3:]
     arch = re.search(r"-arch (\w+)", flags).group(1)
-    known = attributes(data[".nv.info"], symbols(data[".symtab"], data[".strtab"]))
+    values = attributes(data[".nv.info"], symbols(data[".symtab"], data[".strtab"]))
     entries = {}
     for name, content, _ in parts:
         if not name.startswith(".text."):
@@ -120,8 +120,8 @@ def read_cubin(image: bytes) -> tuple[str, str, str, dict[str, dict]]:
         }
         entries[function] = {
             "text": hashlib.sha256(content).hexdigest(),
-            "registers": known[function, REGISTERS],
-            "stack": known[function, FRAME],
+            "registers": values[function, REGISTERS],
+            "stack": values[function, FRAME],
             "shared": sum(size for other, _, size in parts if other == f".nv.shared.{function}"),
             "constant": " ".join(f"{bank}:{banks[bank]}" for bank in sorted(banks)),
         }
@@ -133,10 +133,8 @@ def demangle(mangled: list[str]) -> dict[str, str]:
     if not mangled:
         return {}
     command = ["c++filt", "--", *mangled]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return {
-        symbol: short(line) for symbol, line in zip(mangled, done.stdout.splitlines(), strict=True)
-    }
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return dict(zip(mangled, map(short, text.splitlines()), strict=True))
 
 
 def short(name: str) -> str:
@@ -157,10 +155,10 @@ def row_names(library: Path) -> list[str]:
     code = "import json; from tcgemm import info; print(json.dumps(info.catalog()))"
     environ = {**os.environ, "TCGEMM_LIBRARY": str(library.resolve())}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{library} does not say what its rows are: {done.stderr}")
-    return [row["name"] for row in json.loads(done.stdout)]
+    process = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
+    if process.returncode:
+        raise RuntimeError(f"{library} does not say what its rows are: {process.stderr}")
+    return [row["name"] for row in json.loads(process.stdout)]
 
 
 def extract(files: list[Path]) -> list[bytes]:
@@ -169,9 +167,10 @@ def extract(files: list[Path]) -> list[bytes]:
     for file in files:
         with tempfile.TemporaryDirectory() as folder:
             command = [find_cuobjdump(), "-xelf", "all", str(file.resolve())]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-            if done.returncode:
-                raise RuntimeError(f"cuobjdump cannot read {file}: {done.stderr}{done.stdout}")
+            process = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            if process.returncode:
+                text = process.stderr + process.stdout
+                raise RuntimeError(f"cuobjdump cannot read {file}: {text}")
             images += [path.read_bytes() for path in sorted(Path(folder).iterdir())]
     return images
 
@@ -192,8 +191,8 @@ def read(files: list[Path], rows: list[str], row_kernel: str) -> dict:
         names = demangle(list(entries))
         for symbol, entry in entries.items():
             name = names[symbol]
-            if found := re.search(row_kernel, name):
-                name = f"{rows[int(found.group(1))]} {EPILOGUE_PATHS[int(found.group(2))]}"
+            if match := re.search(row_kernel, name):
+                name = f"{rows[int(match.group(1))]} {EPILOGUE_PATHS[int(match.group(2))]}"
             put(kernels, f"{name} {arch}", entry)
     return {
         "compiler": sorted(compilers),
@@ -278,7 +277,7 @@ def main(argv: list[str] | None = None) -> int:
     files = [options.library]
     if options.objects:
         folders = [sorted(p.rglob("*.cu.o")) if p.is_dir() else [p] for p in options.objects]
-        files = [file for found in folders for file in found]
+        files = [file for paths in folders for file in paths]
     names = json.loads(options.names.read_text())
     current = {"nvcc_flags": nvcc_flags()} | read(
         files, row_names(options.library), names["row_kernel"]
@@ -291,8 +290,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{options.table}: {count} entries, a kernel and an architecture each")
         return 0
     recorded = json.loads(options.table.read_text())
-    if why := not_comparable(recorded, current):
-        print(why)
+    if reason := not_comparable(recorded, current):
+        print(reason)
         return 0
     complaints = compare(recorded, current, names, options.partial)
     print("\n".join([*complaints, f"{count} entries compared, {len(complaints)} complaints"]))

@@ -33,13 +33,13 @@ def write():
         for name, case in zip(IDS, CASES, strict=True)
     }
     expected = {
-        name: packed_weight_order.dense(each).float().numpy() for name, each in weights.items()
+        name: packed_weight_order.dense(value).float().numpy() for name, value in weights.items()
     }
     numpy.savez_compressed(FOLDER / "expected.npz", **expected)
     torch.save(weights, FOLDER / "weights.pt")
     (FOLDER / "weights.pickle").write_bytes(pickle.dumps(weights))
     layers = torch.nn.ModuleList(
-        tcgemm.nn.PackedLinear.from_packed(each, torch.arange(4.0)) for each in weights.values()
+        tcgemm.nn.PackedLinear.from_packed(value, torch.arange(4.0)) for value in weights.values()
     )
     torch.save(layers, FOLDER / "layers.pt")
     safetensors.torch.save_file(layers.state_dict(), FOLDER / "layers.safetensors")

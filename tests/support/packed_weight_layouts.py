@@ -49,13 +49,13 @@ def gptq(codes, zeros, version):
 
 def awq(codes, zeros):
     """(qweight, qzeros) of codes (N, K) and zero points (N, G)."""
-    return tuple(pack_columns(each.t().tolist(), AWQ_COLUMNS) for each in (codes, zeros))
+    return tuple(pack_columns(matrix.t().tolist(), AWQ_COLUMNS) for matrix in (codes, zeros))
 
 
 def grouped(codes, zeros, scales):
     """(code - zero) * scale in float64; zeros and scales (N, G)."""
     size = codes.shape[1] // scales.shape[1]
-    spread = (each.double().repeat_interleave(size, 1) for each in (zeros, scales))
+    spread = (matrix.double().repeat_interleave(size, 1) for matrix in (zeros, scales))
     zero, scale = spread
     return (codes.double() - zero) * scale
 

@@ -63,10 +63,10 @@ def device_order(codes, scales, n, k, word, group_size, second=None, table=None)
     terms = [scales] if second is None else [scales, second]
     groups = groups_in_order(k, group_size)
     numbers = np.zeros((blocks_n, groups, len(terms), ROWS), np.float32)
-    for which, term in enumerate(terms):
+    for index, term in enumerate(terms):
         for row in range(n):
             for group in range(min(groups, term.shape[1])):
-                numbers[row // ROWS, group, which, row % ROWS] = term[row, group]
+                numbers[row // ROWS, group, index, row % ROWS] = term[row, group]
     return np.concatenate([header, body, numbers.reshape(-1).view(np.uint8)])
 
 

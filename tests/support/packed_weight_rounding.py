@@ -27,11 +27,11 @@ class Rules:
             factors = POWERS if scale_dtype is E8M0 else FACTORS
             least = self.error(w, scales, points)
             for factor in factors[1:]:
-                tried, others = self.scaled(w, factor)
-                error = self.error(w, tried, others)
+                tried, other_points = self.scaled(w, factor)
+                error = self.error(w, tried, other_points)
                 better = error < least
                 least = torch.where(better, error, least)
-                points = torch.where(better, others, points)
+                points = torch.where(better, other_points, points)
                 scales = converted(torch.where(better, tried.float(), scales.float()), scale_dtype)
         self.scales, self.zero_points = scales, points if zeros else None
         self.codes = self.code(w, scales, points)[0].flatten(1)
@@ -81,17 +81,17 @@ class Rules:
         if self.form.indexes:
             return self.nearest(quotient)
         if self.form.name == "e4m3":
-            found = quotient.clamp(-448, 448).to(E4M3)
-            return found, found.float()
+            codes = quotient.clamp(-448, 448).to(E4M3)
+            return codes, codes.float()
         zeros = points.unsqueeze(-1)
         if self.zeros:
-            found = (quotient.clamp(-1e6, 1e6).round() + zeros).clamp(0, 15)
-            return found, found - zeros
-        found = quotient.clamp(-1e6, 1e6).round().clamp(-self.limit - 1, self.limit)
-        return found, found
+            codes = (quotient.clamp(-1e6, 1e6).round() + zeros).clamp(0, 15)
+            return codes, codes - zeros
+        codes = quotient.clamp(-1e6, 1e6).round().clamp(-self.limit - 1, self.limit)
+        return codes, codes
 
     def nearest(self, quotient):
-        """The value at the least distance; of two, that of an even code."""
+        """The value at the least distance; of two such values the one with an even code."""
         values, order = self.table.double().sort(stable=True)
         distance = (quotient.double().unsqueeze(-1) - values).abs()
         least = distance.amin(-1, keepdim=True)

@@ -12,8 +12,8 @@ def blocks(page: str) -> list[str]:
 def run(page: str) -> dict[str, object]:
     """Runs the blocks one after another, and returns the names that they define."""
     names: dict[str, object] = {}
-    found = blocks(page)
-    assert found, f"{page} has no Python block"
-    for block in found:
+    programs = blocks(page)
+    assert programs, f"{page} has no Python block"
+    for block in programs:
         exec(compile(block, page, "exec"), names)
     return names

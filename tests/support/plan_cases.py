@@ -111,12 +111,12 @@ def words(count, dtype):
     return count * BYTES.get(dtype, 1) % 16 == 0
 
 
-def check_passes(made, m, n, k, batch, types):
+def check_passes(fields, m, n, k, batch, types):
     """Copies and sums lie one behind another in the workspace, 256-byte aligned."""
     end = 0
     stored = ("f32",) * 2 if types.input else (types.dtype, types.dtype_b)
     for name, rows, dtype in zip(("a", "b"), (m, n), stored, strict=True):
-        if copy := made[f"prepare_{name}"]:
+        if copy := fields[f"prepare_{name}"]:
             assert copy["to"] == ("bf16" if types.input == "bf16" else dtype)
             assert (copy["rows"], copy["k"]) == (rows, k)
             assert copy["batch"] in (1, batch)
@@ -126,19 +126,19 @@ def check_passes(made, m, n, k, batch, types):
             assert copy["offset"] % 256 == 0
             end = copy["offset"] + copy["batch"] * rows * copy["pitch"] * BYTES.get(copy["to"], 1)
     for name, rows in (("sums_a", m), ("sums_b", n)):
-        if sums := made[name]:
+        if sums := fields[name]:
             assert (sums["rows"], sums["k"]) == (rows, k)
             assert sums["offset"] >= end
             assert sums["offset"] % 256 == 0
             end = sums["offset"] + sums["batch"] * rows * 4
-    if split := made["split"]:
+    if split := fields["split"]:
         end = check_split(split, m, n, k, batch, end)
-    assert made["workspace"] >= end
-    if made["slices"] > 1 and not made["cluster_adds"]:
-        least = made["slices"] * batch * m * n * 4  # the partial sums
-        assert made["workspace"] >= end + least
+    assert fields["workspace"] >= end
+    if fields["slices"] > 1 and not fields["cluster_adds"]:
+        least = fields["slices"] * batch * m * n * 4  # the partial sums
+        assert fields["workspace"] >= end + least
     else:
-        assert (made["workspace"] == 0) == (end == 0)
+        assert (fields["workspace"] == 0) == (end == 0)
 
 
 def check_split(split, m, n, k, batch, end):
@@ -175,68 +175,68 @@ def served_by(types, inputs, row):
     return (part, part, "f64" if row["terms"] == 1 else "f32")
 
 
-def check_plan(made, device, m, n, k, batch, types, layout):
+def check_plan(fields, device, m, n, k, batch, types, layout):
     """The rules that every plan keeps."""
-    row = rows_by_name()[made["kernel"]]
+    row = rows_by_name()[fields["kernel"]]
     inputs = types.inputs
-    if made["swap_ab"]:
+    if fields["swap_ab"]:
         m, n = n, m
         inputs = inputs[::-1]
         types = types._replace(dtype=types.dtype_b, dtype_b=types.dtype)
         layout = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}[layout]
-    served = served_by(types, inputs, row)
-    assert (row["input"], row["input_b"], row["accumulator"]) == served
-    assert (made["split"] is not None) == (row["terms"] > 1)
+    types_of_row = served_by(types, inputs, row)
+    assert (row["input"], row["input_b"], row["accumulator"]) == types_of_row
+    assert (fields["split"] is not None) == (row["terms"] > 1)
     assert row["block_scaled"] == types.blocks
     assert row["promoted"] or row["gemv"] or types.precision != "promoted"
     assert has_code(device, row["arch"])
     assert row["shared_bytes"] <= device["shared_bytes"]
 
     tile_m, tile_n, _ = row["tile"]
-    cluster = made["cluster"]
+    cluster = fields["cluster"]
     rows_down = math.ceil(m / tile_m)
     if not row["gemv"]:  # the blocks of its clusters share a tile
         rows_down = math.ceil(rows_down / cluster)
-    assert made["tiles_m"] == rows_down
-    assert made["tiles_n"] == math.ceil(n / tile_n)
-    blocks = made["tiles_m"] * made["tiles_n"] * batch * cluster * made["slices"]
-    if made["cluster_adds"]:
-        assert made["slices"] > 1 and cluster == 1 and made["grid"] == blocks
-    assert 0 < made["grid"] <= blocks
-    assert made["grid"] % cluster == 0
+    assert fields["tiles_m"] == rows_down
+    assert fields["tiles_n"] == math.ceil(n / tile_n)
+    blocks = fields["tiles_m"] * fields["tiles_n"] * batch * cluster * fields["slices"]
+    if fields["cluster_adds"]:
+        assert fields["slices"] > 1 and cluster == 1 and fields["grid"] == blocks
+    assert 0 < fields["grid"] <= blocks
+    assert fields["grid"] % cluster == 0
     tma = row["arch"] == "sm90a" and row["accumulator"] != "f64" and not row["gemv"]
     if row["gemv"]:
         assert cluster == (1 if tile_m == 8 else 2)
-        assert made["grid"] == blocks and k > 0
+        assert fields["grid"] == blocks and k > 0
     elif row["arch"] == "sm90a":
         assert cluster in ((1, 2, 4) if tma else (1,))
         resident = device["multiprocessors"]
         if cluster == 4:
             resident = 4 * device["clusters_of_four"]
-        assert made["grid"] == blocks or made["grid"] > resident - cluster
-        assert made["grid"] <= resident
+        assert fields["grid"] == blocks or fields["grid"] > resident - cluster
+        assert fields["grid"] <= resident
         assert k > 0 or not tma
     else:
         assert cluster == 1
-        assert made["grid"] == blocks
+        assert fields["grid"] == blocks
 
-    check_passes(made, m, n, k, batch, types)
+    check_passes(fields, m, n, k, batch, types)
     majors = {
-        "a": "N" if made["prepare_a"] else layout[1],  # a copy is K-major
-        "b": "T" if made["prepare_b"] else layout[0],
+        "a": "N" if fields["prepare_a"] else layout[1],  # a copy is K-major
+        "b": "T" if fields["prepare_b"] else layout[0],
     }
     for name, letter in zip(("b", "a"), row["layout"], strict=True):
         by_elements = types.k_major_only or row["gemv"]
-        gathered = not tma and not made[f"vector_{name}"] and by_elements
+        by_element = not tma and not fields[f"vector_{name}"] and by_elements
         # The layout of a single row is anybody's, and so are elements that are read one by one.
-        assert majors[name] == letter or min(m, n, k) <= 1 or gathered
+        assert majors[name] == letter or min(m, n, k) <= 1 or by_element
 
-    assert made["microseconds"] > 0
-    assert math.isfinite(made["microseconds"])
-    assert made["bytes"] > 0
-    assert made["bound"] in ("compute", "memory", "launch")
-    assert made["kernel"] in made["explain"]
-    assert made["kernel"] in made["check_layout"]
+    assert fields["microseconds"] > 0
+    assert math.isfinite(fields["microseconds"])
+    assert fields["bytes"] > 0
+    assert fields["bound"] in ("compute", "memory", "launch")
+    assert fields["kernel"] in fields["explain"]
+    assert fields["kernel"] in fields["check_layout"]
     return row
 
 

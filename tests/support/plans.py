@@ -26,17 +26,17 @@ DEVICES = ("H200", "H100", "A100")
 
 def passes(plan):
     """The passes before the product, and the other kernels of split FP32, in order."""
-    found = []
+    rows = []
     for kind in ("prepare", "sums"):
         for operand in "ab":
-            if given := plan[f"{kind}_{operand}"]:
-                found.append({"pass": kind, "operand": operand, **given})
+            if fields := plan[f"{kind}_{operand}"]:
+                rows.append({"pass": kind, "operand": operand, **fields})
     if split := plan["split"]:
-        found.append({"pass": "split", **split})
-    return found
+        rows.append({"pass": "split", **split})
+    return rows
 
 
-def planned(device, problem):
+def plan_of(device, problem):
     """The plan in the words of the record."""
     options = dict(problem)
     sizes = [options.pop(name) for name in ("dtype", "m", "n", "k")]
@@ -65,9 +65,9 @@ def load(path=RECORD):
 def renamed(value, names):
     """The same with the kernels' names of now."""
     if isinstance(value, dict):
-        return {key: renamed(each, names) for key, each in value.items()}
+        return {key: renamed(item, names) for key, item in value.items()}
     if isinstance(value, list):
-        return [renamed(each, names) for each in value]
+        return [renamed(item, names) for item in value]
     return names.get(value, value) if isinstance(value, str) else value
 
 
@@ -77,7 +77,7 @@ def recorded(problems, devices=DEVICES):
     for name, problem in problems.items():
         cases[name] = {"problem": problem, "plans": []}
         for device in devices:
-            plan = planned(device, problem)
+            plan = plan_of(device, problem)
             number = numbers.setdefault(json.dumps(plan), len(plans))
             if number == len(plans):
                 plans.append(plan)
@@ -93,7 +93,7 @@ def differences(record, names, devices=DEVICES):
             if device not in devices:
                 continue
             old = renamed(record["plans"][number], names)
-            new = planned(device, renamed(case["problem"], names))
+            new = plan_of(device, renamed(case["problem"], names))
             fields = [key for key in {**old, **new} if old.get(key) != new.get(key)]
             wrong += [
                 f"{name} on {device}: {key} was {old.get(key)}, is {new.get(key)}" for key in fields
@@ -112,10 +112,10 @@ def encoded(record):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=("write", "compare"))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     names = json.loads((DATA / "row_names.json").read_text())
     record = load()
-    if given.mode == "write":
+    if arguments.mode == "write":
         problems = {name: renamed(case["problem"], names) for name, case in record["cases"].items()}
         RECORD.write_text(encoded(recorded(problems)))
         return 0

@@ -5,7 +5,7 @@
     python tests/support/planted_faults.py gpu [NAME...] --libraries FOLDER   kernels: on a GPU
 
 tests/data/planted_faults.toml lists the faults and the tests of each. They are planted in
-build/faults, a copy of the checkout's tracked files, or of those of a commit with --revision REV.
+build/faults, a copy of the tracked files of the checkout, or of a commit with --revision REV.
 The tests must pass without the fault, and at least one must fail with it.
 
 `build` needs nvcc, not a GPU. It writes FOLDER/NAME.so for each fault and FOLDER/right.so without
@@ -62,12 +62,12 @@ def faults() -> list[Fault]:
 def tracked(revision: str | None) -> dict[str, bytes]:
     """Name -> content of the files of a commit, or of the checkout's tracked files as they are."""
     command = ["git", "archive", revision] if revision else ["git", "ls-files", "-z"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     if not revision:
-        paths = [ROOT / name for name in said.decode().split("\0") if name]
+        paths = [ROOT / name for name in output.decode().split("\0") if name]
         return {str(p.relative_to(ROOT)): p.read_bytes() for p in paths if p.is_file()}
-    with tarfile.open(fileobj=io.BytesIO(said)) as archive:
-        return {each.name: archive.extractfile(each).read() for each in archive if each.isfile()}
+    with tarfile.open(fileobj=io.BytesIO(output)) as archive:
+        return {file.name: archive.extractfile(file).read() for file in archive if file.isfile()}
 
 
 def write(name: str, content: bytes) -> None:
@@ -92,21 +92,21 @@ def copy_files(revision: str | None) -> None:
 @contextmanager
 def planted(fault: Fault) -> Iterator[None]:
     """While the fault is in the copy."""
-    right = (COPY / fault.file).read_bytes()
-    write(fault.file, fault.edit(right.decode()).encode())
+    content = (COPY / fault.file).read_bytes()
+    write(fault.file, fault.edit(content.decode()).encode())
     try:
         yield
     finally:
-        write(fault.file, right)
+        write(fault.file, content)
 
 
 def build(**options: str) -> Path:
     """The operator library of the copy as it is now."""
     command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", "build/lib"]
     environ = os.environ | {"TCGEMM_PREBUILT": ""} | options
-    done = subprocess.run(command, cwd=COPY, env=environ, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{done.stdout}{done.stderr}{COPY} was not built.")
+    process = subprocess.run(command, cwd=COPY, env=environ, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{process.stdout}{process.stderr}{COPY} was not built.")
     return COPY / "build/lib/tcgemm/libtcgemm.so"
 
 
@@ -117,18 +117,19 @@ def run_tests(fault: Fault, folder: Path, **options: str) -> Run:
     return subprocess.run(command, cwd=folder, env=os.environ | options, **out)
 
 
-def report(fault: Fault, right: Run, spoiled: Run) -> bool:
+def report(fault: Fault, clean: Run, spoiled: Run) -> bool:
     """Prints the row of a fault. Is it found, by tests that pass without it?"""
-    sums = [(run.stdout.splitlines() or ["no output"])[-1] for run in (right, spoiled)]
-    passes = right.returncode == 0 and " passed" in sums[0]
-    found = passes and spoiled.returncode == 1 and " failed" in sums[1]
-    print(f"{'found' if found else 'NOT FOUND':10}{fault.name:50}{' -> '.join(sums)}", flush=True)
-    if not found:
-        print(*(spoiled if passes else right).stdout.splitlines()[-25:], sep="\n", flush=True)
-    return found
+    sums = [(run.stdout.splitlines() or ["no output"])[-1] for run in (clean, spoiled)]
+    passes = clean.returncode == 0 and " passed" in sums[0]
+    is_found = passes and spoiled.returncode == 1 and " failed" in sums[1]
+    word = "found" if is_found else "NOT FOUND"
+    print(f"{word:10}{fault.name:50}{' -> '.join(sums)}", flush=True)
+    if not is_found:
+        print(*(spoiled if passes else clean).stdout.splitlines()[-25:], sep="\n", flush=True)
+    return is_found
 
 
-def check_host(chosen: list[Fault], given: argparse.Namespace) -> bool:
+def check_host(selection: list[Fault], arguments: argparse.Namespace) -> bool:
     """Plants, builds and tests in the copy. Are all found?"""
 
     def tested(fault: Fault) -> Run:
@@ -136,43 +137,43 @@ def check_host(chosen: list[Fault], given: argparse.Namespace) -> bool:
         lab = str(library.with_name("libtcgemm_lab.so"))
         return run_tests(fault, COPY, TCGEMM_LIBRARY=str(library), TCGEMM_LAB_LIBRARY=lab)
 
-    copy_files(given.revision)
-    found = []
-    for fault, right in [(fault, tested(fault)) for fault in chosen]:
+    copy_files(arguments.revision)
+    results = []
+    for fault, clean in [(fault, tested(fault)) for fault in selection]:
         with planted(fault):
             spoiled = tested(fault)
-        found.append(report(fault, right, spoiled))
-    return all(found)
+        results.append(report(fault, clean, spoiled))
+    return all(results)
 
 
-def build_kernels(chosen: list[Fault], given: argparse.Namespace) -> bool:
-    """Compiles the library without a fault, and that of each fault."""
+def build_kernels(selection: list[Fault], arguments: argparse.Namespace) -> bool:
+    """Compiles a library without a fault, and a library with each fault."""
     options = {"TCGEMM_CUDA": "1", "TCGEMM_BUILD_LAB": "0"}
     options["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST") or "9.0a"
     options["TCGEMM_KERNELS"] = ",".join({fault.kernels: "" for fault in faults() if fault.kernels})
 
     def keep(name: str) -> None:
-        shutil.copy2(build(**options), given.out / f"{name}.so")
-        print(f"{given.out / name}.so", flush=True)
+        shutil.copy2(build(**options), arguments.out / f"{name}.so")
+        print(f"{arguments.out / name}.so", flush=True)
 
-    copy_files(given.revision)
-    given.out.mkdir(parents=True, exist_ok=True)
+    copy_files(arguments.revision)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     keep(RIGHT)
-    for fault in chosen:
+    for fault in selection:
         with planted(fault):
             keep(fault.name)
     return True
 
 
-def check_gpu(chosen: list[Fault], given: argparse.Namespace) -> bool:
+def check_gpu(selection: list[Fault], arguments: argparse.Namespace) -> bool:
     """Tests the libraries of `build`. Are all found?"""
 
     def tested(fault: Fault, name: str) -> Run:
-        library = (given.out / f"{name}.so").resolve(strict=True)
+        library = (arguments.out / f"{name}.so").resolve(strict=True)
         return run_tests(fault, ROOT, TCGEMM_LIBRARY=str(library), TCGEMM_REQUIRE_GPU="1")
 
-    found = [report(each, tested(each, RIGHT), tested(each, each.name)) for each in chosen]
-    return all(found)
+    results = [report(f, tested(f, RIGHT), tested(f, f.name)) for f in selection]
+    return all(results)
 
 
 ACTIONS = {"host": check_host, "build": build_kernels, "gpu": check_gpu}
@@ -184,15 +185,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of faults; none: all")
     parser.add_argument("--revision", help="a commit, in place of the checkout's files")
     parser.add_argument("--out", "--libraries", type=Path, default=ROOT / "build/fault_libraries")
-    given = parser.parse_intermixed_args()
-    known = {each.name: each for each in faults() if bool(each.kernels) is (given.what != "host")}
-    if unknown := set(given.names) - known.keys():
-        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
-    chosen = [known[name] for name in given.names or known]
+    arguments = parser.parse_intermixed_args()
+    of_kernels = arguments.what != "host"
+    table = {fault.name: fault for fault in faults() if bool(fault.kernels) is of_kernels}
+    if names := set(arguments.names) - table.keys():
+        parser.error(f"no such fault: {', '.join(sorted(names))}")
+    selection = [table[name] for name in arguments.names or table]
     COPY.mkdir(parents=True, exist_ok=True)
     with open(COPY.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two runs would mix their faults in the copy
-        return int(not ACTIONS[given.what](chosen, given))
+        return int(not ACTIONS[arguments.what](selection, arguments))
 
 
 if __name__ == "__main__":

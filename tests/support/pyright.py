@@ -31,8 +31,8 @@ def run(*arguments: str, folder: Path = ROOT) -> dict:
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
     }
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *arguments], cwd=folder, env=environ, capture_output=True, text=True
     )
-    assert done.stdout.startswith("{"), done.stdout + done.stderr
-    return json.loads(done.stdout)
+    assert process.stdout.startswith("{"), process.stdout + process.stderr
+    return json.loads(process.stdout)

@@ -3,7 +3,7 @@
     python tests/support/recorded_bits.py write   --out bits_h200.json
     python tests/support/recorded_bits.py compare --recorded bits_h200.json --out found.json
 
-Problems are those of bit_problems.py. Their data come from a counter that is hashed on the CPU with
+bit_problems.py has the problems. Their data come from a counter that is hashed on the CPU with
 integers alone, so they are the same with every torch. For each result the record has the
 first 16 digits of its SHA-256, or the sentence of the error, and the kernels that explain names.
 
@@ -39,12 +39,12 @@ KERNEL = re.compile(r"\bsm\d+a?_[a-z0-9]+_(?:f16|f32|f64|s32)_\w+")
 
 def digest(*tensors):
     """The first 16 digits of a hash of dtypes, shapes and elements."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for tensor in tensors:
         tensor = tensor.detach().contiguous().cpu()
-        found.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        found.update(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
-    return found.hexdigest()[:16]
+        sha.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        sha.update(ctypes.string_at(tensor.data_ptr(), tensor.nbytes))
+    return sha.hexdigest()[:16]
 
 
 def hashed_words(count):
@@ -97,9 +97,9 @@ class Data:
             rows, cols = cols, rows
         values = self.values((*batch, rows, cols), dtype)
         if padded:
-            held = empty((*batch, rows, (cols + 15) // 16 * 16 + 16), dtype, self.device)
-            held[..., :cols].copy_(values)
-            values = held[..., :cols]
+            storage = empty((*batch, rows, (cols + 15) // 16 * 16 + 16), dtype, self.device)
+            storage[..., :cols].copy_(values)
+            values = storage[..., :cols]
         return values.mT if mn_major else values
 
     def positive(self, shape):
@@ -136,28 +136,28 @@ def batch_of(one):
 
 def options_of(data, one):
     """The epilogue of a problem, as keywords of tcgemm.addmm or scaled_mm."""
-    given = {name: one[name] for name in ("activation", "alpha", "beta") if name in one}
+    options = {name: one[name] for name in ("activation", "alpha", "beta") if name in one}
     for name in ("bias", "c", "residual"):
         if name in one:
-            given[name] = addend(data, one[name], one)
-    if "bias" in given and one["bias"][1] == "row":
-        given["bias"] = given["bias"][0]
+            options[name] = addend(data, one[name], one)
+    if "bias" in options and one["bias"][1] == "row":
+        options["bias"] = options["bias"][0]
     for name, extent in (("a", one["m"]), ("b", one["n"])):
         if kind := one.get(f"scale_{name}"):
-            given[f"scale_{name}"] = scale(data, kind, extent, one["k"])
+            options[f"scale_{name}"] = scale(data, kind, extent, one["k"])
         if kind := one.get(f"zero_{name}"):
             zero = data.values((extent if kind == "row" else 1, 1), "s8")
-            given[f"zero_{name}"] = zero.to(torch.int32)
+            options[f"zero_{name}"] = zero.to(torch.int32)
     for name in ("scale_b", "zero_b"):
-        if name in given:
-            given[name] = given[name].mT
+        if name in options:
+            options[name] = options[name].mT
     if one.get("scale_out"):
-        given["scale_out"] = data.positive((1,))
-    given["out_dtype"] = TYPES[one["out"]]
+        options["scale_out"] = data.positive((1,))
+    options["out_dtype"] = TYPES[one["out"]]
     if one.get("accumulator"):
-        given["acc_dtype"] = TYPES[one["accumulator"]]
-    given["precision"] = one["precision"]
-    return given
+        options["acc_dtype"] = TYPES[one["accumulator"]]
+    options["precision"] = one["precision"]
+    return options
 
 
 def operands_of(data, one):
@@ -178,12 +178,12 @@ def spread(one, x, line):
     rows, cols = torch.meshgrid(
         *(torch.arange(extent, device=x.device) for extent in x.shape), indexing="ij"
     )
-    mine = rows if line == -2 else cols
+    indices = rows if line == -2 else cols
     powers = {
-        "rows": mine * 37 % 121 - 60,
+        "rows": indices * 37 % 121 - 60,
         "elements": (rows * 29 + cols * 17) % 41 - 20,
-        "few": torch.where((mine % 97 == 5) & ((rows + cols) % 3 == 0), -40, 0),
-        "nonfinite": torch.zeros_like(mine),
+        "few": torch.where((indices % 97 == 5) & ((rows + cols) % 3 == 0), -40, 0),
+        "nonfinite": torch.zeros_like(indices),
     }[kind]
     x = torch.ldexp(x, powers).to(x.dtype)
     if kind == "nonfinite":
@@ -203,15 +203,15 @@ def result_of(one, shape, device):
     return out.mT if kind.startswith("column_major") else out
 
 
-def explained(a, b, given, out, kernel):
+def explained(a, b, options, out, kernel):
     """The kernels that explain names, in its order."""
     names = ("bias", "activation", "residual", "alpha", "scale_a", "scale_b", "out_dtype")
     names += ("acc_dtype", "precision")
     if not a.is_cuda:
         return []
     try:
-        asked = {name: given[name] for name in names if name in given}
-        text = tcgemm.explain(a, b, **asked, out=out, kernel=kernel)
+        keywords = {name: options[name] for name in names if name in options}
+        text = tcgemm.explain(a, b, **keywords, out=out, kernel=kernel)
     except Exception as error:  # an answer beside the result, which says more
         return [f"no answer: {error}".splitlines()[0][:200]]
     return list(dict.fromkeys(KERNEL.findall(text)))
@@ -222,18 +222,18 @@ def multiply(data, one, kernel):
     if one.get("sparse"):
         return multiply_sparse(data, one, kernel)
     a, b = operands_of(data, one)
-    given = options_of(data, one)
+    options = options_of(data, one)
     out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
-    return called(one, a, b, given, out, kernel), explained(a, b, given, out, kernel)
+    return called(one, a, b, options, out, kernel), explained(a, b, options, out, kernel)
 
 
-def called(one, a, b, given, out, kernel, **forms):
-    more = {**given, **forms, "kernel_name": kernel}
+def called(one, a, b, options, out, kernel, **forms):
+    keywords = {**options, **forms, "kernel_name": kernel}
     if one.get("amax"):
-        return OPS.scaled_mm_amax(a, b, **more)
+        return OPS.scaled_mm_amax(a, b, **keywords)
     if out is None:
-        return (OPS.scaled_mm(a, b, **more),)
-    OPS.scaled_mm.out(a, b, **more, out=out)
+        return (OPS.scaled_mm(a, b, **keywords),)
+    OPS.scaled_mm.out(a, b, **keywords, out=out)
     return (out,)
 
 
@@ -255,31 +255,31 @@ def multiply_sparse(data, one, kernel):
     s, x = sparse_operands(data, one)
     a, b = (s.values, x.mT) if side == "a" else (x, s.values.t())
     tiles = s.tiles if s.values.is_cuda else s.metadata
-    given = options_of(data, one)
+    options = options_of(data, one)
     out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
-    found = called(one, a, b, given, out, kernel, **{f"sparse_{side}": tiles})
+    results = called(one, a, b, options, out, kernel, **{f"sparse_{side}": tiles})
     sides = (s, x.mT) if side == "a" else (x, s.t())
-    return found, explained(*sides, given, out, kernel)
+    return results, explained(*sides, options, out, kernel)
 
 
 def function(data, one, _kernel):
     """A public function, whose kernel the planner chooses."""
     a, b = operands_of(data, one)
-    given = options_of(data, one)
-    kernels = explained(a, b, given, None, None)
+    options = options_of(data, one)
+    kernels = explained(a, b, options, None, None)
     if one["call"] == "addmm":
-        return (tcgemm.addmm(given.pop("c"), a, b, **given),), kernels
+        return (tcgemm.addmm(options.pop("c"), a, b, **options),), kernels
     if one["call"] == "linear":
-        return (tcgemm.linear(a, b.t(), **given),), kernels
-    return (getattr(tcgemm, one["call"])(a, b, **given),), kernels
+        return (tcgemm.linear(a, b.t(), **options),), kernels
+    return (getattr(tcgemm, one["call"])(a, b, **options),), kernels
 
 
 def prepared(data, one, _kernel):
     a, b = operands_of(data, one)
-    given = options_of(data, one)
+    options = options_of(data, one)
     w = tcgemm.prepare(b.t())
-    kernels = explained(a, w.t(), given, None, None)
-    return (tcgemm.mm(a, w.t(), **given), tcgemm.mm(a, b, **given)), kernels
+    kernels = explained(a, w.t(), options, None, None)
+    return (tcgemm.mm(a, w.t(), **options), tcgemm.mm(a, b, **options)), kernels
 
 
 def source(data, one):
@@ -320,25 +320,25 @@ def linear24_operands(data, one):
     """x, the sparse w of linear(x, w), and the epilogue that linear takes."""
     x, w = operands_of(data, one)
     s = tcgemm.compress24(w.t(), prune=True)
-    given = options_of(data, one)
-    given.pop("c", None)
-    given.pop("beta", None)
-    return x, s, given
+    options = options_of(data, one)
+    options.pop("c", None)
+    options.pop("beta", None)
+    return x, s, options
 
 
 def linear24(data, one, _kernel):
-    x, s, given = linear24_operands(data, one)
+    x, s, options = linear24_operands(data, one)
     # linear takes no bias for each row of the result; mm runs the same kernel.
-    rows = given.get("bias") is not None and given["bias"].dim() == 2
-    result = tcgemm.mm(x, s.t(), **given) if rows else tcgemm.linear(x, s, **given)
-    return (result,), explained(x, s.t(), given, None, None)
+    rows = options.get("bias") is not None and options["bias"].dim() == 2
+    result = tcgemm.mm(x, s.t(), **options) if rows else tcgemm.linear(x, s, **options)
+    return (result,), explained(x, s.t(), options, None, None)
 
 
 def mm24(data, one, _kernel):
     a, b = operands_of(data, one)
     s = tcgemm.compress24(a, prune=True)
-    given = options_of(data, one)
-    return (tcgemm.mm(s, b, **given),), explained(s, b, given, None, None)
+    options = options_of(data, one)
+    return (tcgemm.mm(s, b, **options),), explained(s, b, options, None, None)
 
 
 CALLS = {"scaled_mm": multiply, "prepared": prepared, "quantize": quantize, "mm24": mm24}
@@ -356,25 +356,25 @@ def run(device, count, names):
     """The record of all problems, or of the `count` smallest."""
     torch.backends.cuda.matmul.allow_tf32 = False
     data = Data(device)
-    chosen = bit_problems.problems()
-    if count < len(chosen):
-        chosen = sorted(sorted(chosen, key=work)[: 8 * count][::8], key=lambda one: one["id"])
+    problems = bit_problems.problems()
+    if count < len(problems):
+        problems = sorted(sorted(problems, key=work)[: 8 * count][::8], key=lambda one: one["id"])
     results = {}
-    for one in chosen:
+    for one in problems:
         data.seed(one["id"])
         kernel = one.get("row")
         kernel = names.get(kernel, kernel) if device == "cuda" else None
         try:
             tensors, kernels = CALLS[one["call"]](data, one, kernel)
-            found = {"bits": digest(*tensors), "kernels": kernels}
+            result = {"bits": digest(*tensors), "kernels": kernels}
         except Exception as error:  # one problem does not end the record
-            found = {"error": f"{type(error).__name__}: {error}"[:300]}
-        results[str(one["id"])] = found
-        if device == "cuda" and "error" in found and "CUDA error" in found["error"]:
+            result = {"error": f"{type(error).__name__}: {error}"[:300]}
+        results[str(one["id"])] = result
+        if device == "cuda" and "error" in result and "CUDA error" in result["error"]:
             break  # the context is lost, and every later problem would fail
     return {
         "pool": data.identity,
-        "problems": digest_of(chosen),
+        "problems": digest_of(problems),
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
         "results": results,
@@ -385,22 +385,22 @@ def digest_of(descriptions):
     return hashlib.sha256(json.dumps(descriptions, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def differences(recorded, found, names):
+def differences(recorded, current, names):
     """(what is wrong, what is worth a look): sentences."""
     wrong = []
     wrong += [
-        f"{key}: recorded {recorded[key]}, found {found[key]}"
+        f"{key}: recorded {recorded[key]}, found {current[key]}"
         for key in ("pool", "problems")
-        if recorded[key] != found[key]
+        if recorded[key] != current[key]
     ]
     notes = []
-    asked = {str(one["id"]): one for one in bit_problems.problems()}
-    missing = set(recorded["results"]) ^ set(found["results"])
+    problems = {str(one["id"]): one for one in bit_problems.problems()}
+    missing = set(recorded["results"]) ^ set(current["results"])
     wrong += [f"problem {number} is in one of the two alone" for number in sorted(missing, key=int)]
     for number, old in recorded["results"].items():
-        new = found["results"].get(number, old)
+        new = current["results"].get(number, old)
         if old.get("bits") != new.get("bits"):
-            wrong.append(f"problem {number}: recorded {old}, found {new}, of {asked[number]}")
+            wrong.append(f"problem {number}: recorded {old}, found {new}, of {problems[number]}")
         elif old.get("error") != new.get("error"):
             notes.append(f"problem {number}: {old['error']!r} is now {new['error']!r}")
         elif [names.get(name, name) for name in old.get("kernels", ())] != new.get("kernels", []):
@@ -419,20 +419,20 @@ def encoded(record):
 def summary(record, names):
     results = record["results"].values()
     rows = {one["id"]: one["row"] for one in bit_problems.problems() if "row" in one}
-    served = {}
+    counts = {}
     other = []
-    for number, found in record["results"].items():
+    for number, result in record["results"].items():
         row = rows.get(int(number))
-        if row and "bits" in found:
-            served[row] = served.get(row, 0) + 1
-            if found["kernels"] and names.get(row, row) not in found["kernels"]:
+        if row and "bits" in result:
+            counts[row] = counts.get(row, 0) + 1
+            if result["kernels"] and names.get(row, row) not in result["kernels"]:
                 other.append(number)
     errors = [f"  {key}: {v['error']}" for key, v in record["results"].items() if "error" in v]
-    few = [row for row in set(rows.values()) if served.get(row, 0) < 2]
+    few = [row for row in set(rows.values()) if counts.get(row, 0) < 2]
     return "\n".join(
         [
             f"{len(results)} problems on {record['device']}, {len(errors)} refused, "
-            f"{len(served)} kernels, {len(few)} of them fewer than twice: {few[:10]}",
+            f"{len(counts)} kernels, {len(few)} of them fewer than twice: {few[:10]}",
             f"explain names another kernel in {len(other)}: {other[:20]}",
             *errors[:40],
         ]
@@ -446,18 +446,18 @@ def main():
     parser.add_argument("--recorded", type=Path, help="the record to compare with")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--count", type=int, default=bit_problems.COUNT)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     names = json.loads((bit_problems.DATA / "row_names.json").read_text())
     begin = time.monotonic()
-    record = run(given.device, given.count, names)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(encoded(record))
+    record = run(arguments.device, arguments.count, names)
+    if arguments.out:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        arguments.out.write_text(encoded(record))
     print(summary(record, names))
     print(f"{time.monotonic() - begin:.0f} s")
-    if given.mode == "write":
+    if arguments.mode == "write":
         return 0
-    recorded = json.loads((given.recorded or bit_problems.DATA / "bits_h200.json").read_text())
+    recorded = json.loads((arguments.recorded or bit_problems.DATA / "bits_h200.json").read_text())
     wrong, notes = differences(recorded, record, names)
     print("\n".join([f"{len(wrong)} differences", *wrong[:50], f"{len(notes)} notes", *notes[:50]]))
     return 1 if wrong else 0

@@ -49,10 +49,11 @@ class Recording:
         named = {"a": self.a, "b": self.b, "c": self.c, "metadata": self.metadata}
         return {**named, "satfinite": self.satfinite}
 
-    def wrong(self, found: torch.Tensor) -> torch.Tensor:
+    def wrong(self, result: torch.Tensor) -> torch.Tensor:
         """Which elements have other bits; NaN of float64 equals NaN."""
-        wrong = bits(found) != bits(self.d)
-        return wrong & ~(found.isnan() & self.d.isnan()) if self.d.dtype is torch.float64 else wrong
+        wrong = bits(result) != bits(self.d)
+        is_nan = result.isnan() & self.d.isnan()
+        return wrong & ~is_nan if self.d.dtype is torch.float64 else wrong
 
 
 def metadata_bytes(nibble: np.ndarray, tf32: bool) -> np.ndarray:

@@ -24,5 +24,5 @@ def pairs(names, first, second):
 def some(names, values, sample):
     """Parametrises an argument. The values that are not in the sample are nightly."""
     return pytest.mark.parametrize(
-        names, [pytest.param(each, marks=() if each in sample else nightly) for each in values]
+        names, [pytest.param(value, marks=() if value in sample else nightly) for value in values]
     )

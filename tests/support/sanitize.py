@@ -38,23 +38,23 @@ scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
 
 
-def on_gpu(given):
+def on_gpu(options):
     return {
         name: value.cuda() if isinstance(value, torch.Tensor) else value
-        for name, value in given.items()
+        for name, value in options.items()
     }
 
 
-def check(a, b, kernel, out=None, amax=True, **given):
+def check(a, b, kernel, out=None, amax=True, **options):
     """On the GPU, bit by bit."""
-    kept = {name: value for name, value in given.items() if value is not None}
-    result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
-    reference.assert_exact(result.cpu(), reference.exact(a, b, **kept))
-    if not amax or kept.get("out_dtype") in (None, S32) or re.search("f16x2|bf16x3", kernel or ""):
+    terms = {name: value for name, value in options.items() if value is not None}
+    result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(terms), kernel_name=kernel)
+    reference.assert_exact(result.cpu(), reference.exact(a, b, **terms))
+    if not amax or terms.get("out_dtype") in (None, S32) or re.search("f16x2|bf16x3", kernel or ""):
         return
-    result, amax = scaled_mm_amax(a.cuda(), b.cuda(), **on_gpu(kept), kernel_name=kernel)
-    kept.pop("scale_out", None)
-    reference.assert_amax(amax.cpu(), a, b, **kept)
+    result, amax = scaled_mm_amax(a.cuda(), b.cuda(), **on_gpu(terms), kernel_name=kernel)
+    terms.pop("scale_out", None)
+    reference.assert_amax(amax.cpu(), a, b, **terms)
 
 
 def family(row):
@@ -77,19 +77,19 @@ def family(row):
                 scales["scale_b"] = scale_b(("128x128", "1x128")[odd], n, k, powers=True)
             check(a, b, row.name, **scales, **types.options)
             for step, out in enumerate(out for out in types.outs if out != S32):
-                given = dict(scales)
+                terms = dict(scales)
                 if not scales:
-                    given["scale_a"] = scale_a("row", m, k, powers=True)
-                    given["scale_b"] = scale_b("row", n, k, powers=True)
+                    terms["scale_a"] = scale_a("row", m, k, powers=True)
+                    terms["scale_b"] = scale_b("row", n, k, powers=True)
                 if types.integer:  # so that sums stay below 2^24
-                    given["alpha"] = 2.0**-8
-                    given["zero_a"] = zero_points(m, 1, largest=3)
-                given["c"] = types.addend(m, n, out=out, step=step) if step % 2 else None
-                given["bias"] = types.addend(n, out=out, step=step)
-                given["residual"] = types.addend(m, n, out=out, step=step + 1)
-                given["scale_out"] = torch.full((), 0.5)
+                    terms["alpha"] = 2.0**-8
+                    terms["zero_a"] = zero_points(m, 1, largest=3)
+                terms["c"] = types.addend(m, n, out=out, step=step) if step % 2 else None
+                terms["bias"] = types.addend(n, out=out, step=step)
+                terms["residual"] = types.addend(m, n, out=out, step=step + 1)
+                terms["scale_out"] = torch.full((), 0.5)
                 options = {"activation": "relu", "out_dtype": out, **types.options}
-                check(a, b, row.name, **given, **options)
+                check(a, b, row.name, **terms, **options)
 
 
 def clusters(row):
@@ -113,16 +113,16 @@ def unrolled(row):
     m, n, k = row.tile[0] + 16, row.tile[1] + 24, 3 * row.tile[2]
     a, b = row.types.operands(row.layout, m, n, k, whole=True)
     kind_a, kind_b = ("1x128", "128x128") if row.block_scaled else ("row", "row")
-    given = {"scale_a": scale_a(kind_a, m, k, powers=True)}
-    given["scale_b"] = scale_b(kind_b, n, k, powers=True)
+    terms = {"scale_a": scale_a(kind_a, m, k, powers=True)}
+    terms["scale_b"] = scale_b(kind_b, n, k, powers=True)
     if row.types.integer:
-        given["alpha"] = 2.0**-8
+        terms["alpha"] = 2.0**-8
     for step, out in enumerate(out for out in row.types.outs if out in cases.HALVES):
-        given["bias"] = row.types.addend(n, out=out, step=step)
+        terms["bias"] = row.types.addend(n, out=out, step=step)
         residuals = [None, cases.make("contiguous", m, n, dtype=out, largest=9)]
         for residual in residuals[:1] if row.bias_only else residuals:
             options = {"activation": "relu", "residual": residual, "out_dtype": out}
-            check(a, b, row.name, amax=False, **given, **options, **row.types.options)
+            check(a, b, row.name, amax=False, **terms, **options, **row.types.options)
 
 
 def prepare(types, kernel):
@@ -173,8 +173,8 @@ def sparse(row):
             on_x = x.cuda() if row.layout == "TN" else x.t().contiguous().cuda().t()
             on_x, x = (on_x.t(), x.t()) if side == "a" else (on_x, x)
             result = sparse_operands.multiply(side, w.cuda(), on_x, kernel_name=row.name, **options)
-            right = reference.exact(*sparse_operands.dense_sides(side, w, x), **options)
-            reference.assert_exact(result.cpu(), right)
+            expected = reference.exact(*sparse_operands.dense_sides(side, w, x), **options)
+            reference.assert_exact(result.cpu(), expected)
 
 
 def passes24():
@@ -185,10 +185,10 @@ def passes24():
                 w = cases.make("contiguous", rows, k, dtype=dtype)
                 on_w = w.t().contiguous().cuda().t() if transposed else w.cuda()
                 pattern = sparse_operands.pattern(dtype)
-                given = (pattern, pattern == "2:4")
-                pruned = sparse_operands.prune24(on_w, *given)
+                arguments = (pattern, pattern == "2:4")
+                pruned = sparse_operands.prune24(on_w, *arguments)
                 assert torch.equal(
-                    pruned.cpu().view(U8), sparse_operands.prune24(w, *given).view(U8)
+                    pruned.cpu().view(U8), sparse_operands.prune24(w, *arguments).view(U8)
                 )
                 values, metadata, _ = sparse_operands.compress24(on_w, pattern, True)
                 expected = sparse_operands.compress24(w, pattern, True)
@@ -201,8 +201,8 @@ def passes24():
                     tiles.cpu(), sparse_operands.tile24(expected[1], k, pattern, dtype)
                 )
                 back = torch.ops.tcgemm.decompress24(values, metadata, k, pattern)
-                right = torch.ops.tcgemm.decompress24(*expected[:2], k, pattern)
-                assert torch.equal(back.cpu().view(U8), right.view(U8))
+                dense = torch.ops.tcgemm.decompress24(*expected[:2], k, pattern)
+                assert torch.equal(back.cpu().view(U8), dense.view(U8))
 
 
 def sums():
@@ -235,23 +235,23 @@ def works():
         words += [word for word in FEATURES if getattr(row, word)]
         words += [f"{row.input}x{row.terms}"] * row.split_fp32
         families.setdefault("_".join(words), []).append(row)
-    found = {}
+    functions = {}
     for name, several in families.items():
         for row in several[:1] + several[1:][-1:]:
             tile = "x".join(map(str, row.tile[:2]))
-            found[f"{name}_{tile}"] = lambda row=row: family(row)
+            functions[f"{name}_{tile}"] = lambda row=row: family(row)
     for row in every_row(sparse=True):
-        found[row.name] = lambda row=row: sparse(row)
+        functions[row.name] = lambda row=row: sparse(row)
     for types, kernel in (
         (GemmTypes(E4M3, E4M3, F32), "sm90a_e4m3_f32_64x64x128"),
         (GemmTypes(BF16, BF16, F32), "sm90a_bf16_f32_64x64x64"),
         (GemmTypes(F32, F32, F32, "high"), "sm90a_tf32_f32_64x64x32"),
         (GemmTypes(F32, F32, F32, "medium"), "sm90a_bf16_f32_64x64x64"),
     ):
-        found[f"prepare_{types}"] = lambda types=types, kernel=kernel: prepare(types, kernel)
+        functions[f"prepare_{types}"] = lambda types=types, kernel=kernel: prepare(types, kernel)
     for kernel in ("f16x2", "bf16x3"):
-        found[f"split_{kernel}"] = lambda kernel=kernel: split(kernel)
-    return found | {"sums": sums, "quantize": quantize, "passes24": passes24}
+        functions[f"split_{kernel}"] = lambda kernel=kernel: split(kernel)
+    return functions | {"sums": sums, "quantize": quantize, "passes24": passes24}
 
 
 def main(words):

@@ -67,11 +67,11 @@ def environment(library: Path, log: Path, leaks: bool) -> dict[str, str]:
 def can_find_leaks(log: Path) -> bool:
     """LeakSanitizer attaches to its own process, which a container or a debugger can forbid."""
     program = [sys.executable, "-c", "pass"]
-    done = subprocess.run(program, env=environment(LIBRARY, log, True), capture_output=True)
-    said = done.stderr.decode() + "".join(path.read_text() for path in log.glob("report.*"))
+    process = subprocess.run(program, env=environment(LIBRARY, log, True), capture_output=True)
+    output = process.stderr.decode() + "".join(path.read_text() for path in log.glob("report.*"))
     for path in log.glob("report.*"):
         path.unlink()
-    return done.returncode == 0 and NO_LEAKS not in said
+    return process.returncode == 0 and NO_LEAKS not in output
 
 
 def leaks_of_ours(text: str) -> list[str]:
@@ -82,13 +82,13 @@ def leaks_of_ours(text: str) -> list[str]:
 
 def reports(log: Path) -> list[str]:
     """The texts in the folder that say something about libtcgemm.so."""
-    found = []
+    texts = []
     for path in sorted(log.glob("report.*")):
         text = path.read_text(errors="replace")
         if re.search(REPORT, text):
-            found.append(text)
-        found += leaks_of_ours(text)
-    return found
+            texts.append(text)
+        texts += leaks_of_ours(text)
+    return texts
 
 
 def main() -> int:
@@ -96,31 +96,31 @@ def main() -> int:
     parser.add_argument("--cases", default="300", help="random calls of each kind")
     parser.add_argument("--seed", default="0")
     parser.add_argument("tests", nargs="*", help="files and folders of tests")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     shutil.rmtree(LOG, ignore_errors=True)
     LOG.mkdir(parents=True)
     leaks = can_find_leaks(LOG)
     if not leaks:
         print("This machine does not let LeakSanitizer run: leaks are not looked for.")
     runs = []  # (command, whether leaks are looked for)
-    if given.cases != "0":
-        chosen = ("--cases", given.cases, "--seed", given.seed)
-        runs.append(([sys.executable, "tests/support/fuzz.py", *chosen], False))
+    if arguments.cases != "0":
+        options = ("--cases", arguments.cases, "--seed", arguments.seed)
+        runs.append(([sys.executable, "tests/support/fuzz.py", *options], False))
         if leaks:
-            runs.append(([sys.executable, "-c", LEAKS, given.cases, given.seed], True))
-    if given.tests:
+            runs.append(([sys.executable, "-c", LEAKS, arguments.cases, arguments.seed], True))
+    if arguments.tests:
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        chosen = ("-m", "not gpu and not slow", "--deselect", NOT_HERE, *given.tests)
-        runs.append(([*pytest, *chosen], False))
+        options = ("-m", "not gpu and not slow", "--deselect", NOT_HERE, *arguments.tests)
+        runs.append(([*pytest, *options], False))
     failed = False
     for command, with_leaks in runs:
-        done = subprocess.run(command, cwd=ROOT, env=environment(LIBRARY, LOG, with_leaks))
-        failed |= done.returncode != 0
-    found = reports(LOG)
-    for text in found:
+        process = subprocess.run(command, cwd=ROOT, env=environment(LIBRARY, LOG, with_leaks))
+        failed |= process.returncode != 0
+    texts = reports(LOG)
+    for text in texts:
         print(text)
-    print(f"{len(found)} reports of sanitizers in {LOG.relative_to(ROOT)}")
-    return int(failed or bool(found))
+    print(f"{len(texts)} reports of sanitizers in {LOG.relative_to(ROOT)}")
+    return int(failed or bool(texts))
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ def integers(*shape, low=2, high=4):
     return (torch.randint(low, high + 1, shape) * sign).double()
 
 
-def kept(rows, columns, pattern):
-    """A mask of the pattern; that of "2:4" has it along its columns as well."""
+def pattern_mask(rows, columns, pattern):
+    """A mask of the pattern; a mask of "2:4" has the pattern along its columns as well."""
     if pattern == "1:2":
-        chosen = torch.randint(0, 2, (rows, columns // 2, 1))
-        return (torch.arange(2) == chosen).reshape(rows, columns)
+        positions = torch.randint(0, 2, (rows, columns // 2, 1))
+        return (torch.arange(2) == positions).reshape(rows, columns)
     block = torch.block_diag(torch.ones(2, 2), torch.ones(2, 2)).bool()
     return block[torch.randperm(4)].repeat(rows // 4, columns // 4)
 
@@ -53,7 +53,7 @@ def sparse_tensors():
 
     def add(name, dtype, pattern=None, transposed=False, **options):
         pattern = pattern or ("1:2" if dtype is torch.float32 else "2:4")
-        dense = (integers(8, INPUTS).abs() * kept(8, INPUTS, pattern)).to(dtype)
+        dense = (integers(8, INPUTS).abs() * pattern_mask(8, INPUTS, pattern)).to(dtype)
         w = tcgemm.compress24(dense, pattern=pattern, **options)
         cases[name] = (w.t(), dense.t()) if transposed else (w, dense)
 
@@ -132,7 +132,7 @@ SPARSE = {
 
 def models():
     """Name -> (model, x, result)."""
-    made = {}
+    rows = {}
     x = integers(4, INPUTS)
     weight, bias = integers(OUTPUTS, INPUTS), integers(OUTPUTS)
     hidden = torch.relu(x @ weight.T + bias)
@@ -141,11 +141,11 @@ def models():
     model = empty("linear")
     model[0].weight.data, model[0].bias.data = weight.float(), bias.float()
     model[1].weight.data = second.float()
-    made["linear"] = (model, x.float(), (hidden @ second.T).float())
+    rows["linear"] = (model, x.float(), (hidden @ second.T).float())
 
     model = nn.Sequential(layer_of(weight, bias), nn.ReLU())
     tcgemm.swap_linear(model)
-    made["swapped"] = (model, x.float(), hidden.float())
+    rows["swapped"] = (model, x.float(), hidden.float())
 
     for name, (dtype, granularity) in QUANT.items():
         # The largest magnitude of each row is the limit, so that every scale is one.
@@ -155,17 +155,17 @@ def models():
         plain.activation = "relu"
         layer = tcgemm.nn.QuantLinear.from_linear(plain, dtype, granularity)
         result = torch.relu(x8 @ w8.T + bias).float()
-        made[name] = (nn.Sequential(layer), x8.float(), result)
+        rows[name] = (nn.Sequential(layer), x8.float(), result)
 
     for name, (dtype, options) in SPARSE.items():
-        mask = kept(OUTPUTS, INPUTS, "1:2" if dtype is torch.float32 else "2:4")
+        mask = pattern_mask(OUTPUTS, INPUTS, "1:2" if dtype is torch.float32 else "2:4")
         dense = torch.where(mask, weight, weight.sign())
         if options.get("method") == "mask":
             options = {**options, "mask": mask}
         layer = tcgemm.nn.SparseLinear24.from_dense(layer_of(dense, bias, dtype), **options)
         result = (x @ (dense * mask).T + bias).to(dtype)
-        made[name] = (nn.Sequential(layer), x.to(dtype), result)
-    return {name: (model.eval(), *tensors) for name, (model, *tensors) in made.items()}
+        rows[name] = (nn.Sequential(layer), x.to(dtype), result)
+    return {name: (model.eval(), *tensors) for name, (model, *tensors) in rows.items()}
 
 
 def file_of(name, suffix):

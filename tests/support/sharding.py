@@ -44,7 +44,7 @@ LAYERS = {
 def model_of(kind, seed=0, dtype=None, **options):
     """Five modules; the third one is the layer, between layers of torch that learn.
 
-    `dtype` is that of a frozen sparse weight.
+    `dtype` is the dtype of a frozen sparse weight.
     """
     torch.manual_seed(seed)
     model = nn.Sequential(
@@ -61,8 +61,8 @@ def batch(rank=None):
     """x and the target, of all processes or the part of one."""
     generator = torch.Generator().manual_seed(9)
     both = (torch.randn(ROWS, size, generator=generator) for size in (K, N))
-    both = [each.to(processes.device()) for each in both]
-    return both if rank is None else [each.chunk(processes.WORLD_SIZE)[rank] for each in both]
+    both = [tensor.to(processes.device()) for tensor in both]
+    return both if rank is None else [tensor.chunk(processes.WORLD_SIZE)[rank] for tensor in both]
 
 
 def fsdp1(model, **options):
@@ -71,16 +71,16 @@ def fsdp1(model, **options):
 
 def fsdp2(model, **options):
     mesh = processes.mesh()
-    for each in (model[0], model[2], model[4], model):
-        fully_shard(each, mesh=mesh, **options)
+    for module in (model[0], model[2], model[4], model):
+        fully_shard(module, mesh=mesh, **options)
     return model
 
 
 def reshard(model):
-    """The Parameters are those of the optimizer again, with reshard_after_forward=False, too."""
-    for each in model.modules():
-        if isinstance(each, FSDPModule):
-            each.reshard()
+    """The model has the optimizer's Parameters again, with reshard_after_forward=False, too."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def compiled(model, wrap):
@@ -117,7 +117,7 @@ def options_of(kind, wrapper):
 def losses_of(model, x, target, steps=STEPS, optimizer=None):
     """The losses of some steps, of two backwards each, and the results of eval mode after each."""
     if optimizer is None:
-        learning = [each for each in model.parameters() if each.requires_grad]
+        learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
         optimizer = torch.optim.SGD(learning, lr=0.3)
     losses, results = [], []
     for _ in range(steps):
@@ -144,9 +144,9 @@ class InHalf(nn.Module):
     def forward(self, x):
         half = self.half[0].train(self.training)
         with torch.no_grad():
-            for mine, theirs in zip(half.parameters(), self.model.parameters(), strict=True):
-                if not torch.equal(mine, theirs.bfloat16()):
-                    mine.copy_(theirs)
+            for low, parameter in zip(half.parameters(), self.model.parameters(), strict=True):
+                if not torch.equal(low, parameter.bfloat16()):
+                    low.copy_(parameter)
         return half(x.bfloat16())
 
     def parameters(self, recurse=True):
@@ -154,18 +154,18 @@ class InHalf(nn.Module):
 
 
 class _MasterGradients:
-    """The float32 Parameters, whose gradients come from those of the copies."""
+    """The float32 Parameters, whose gradients come from the gradients of the copies."""
 
     def __init__(self, half, model):
-        for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
-            if mine.requires_grad:
-                mine.register_post_accumulate_grad_hook(functools.partial(self._pass, theirs))
+        for low, parameter in zip(half.parameters(), model.parameters(), strict=True):
+            if low.requires_grad:
+                low.register_post_accumulate_grad_hook(functools.partial(self._pass, parameter))
         self.model = model
 
-    def _pass(self, theirs, mine):
-        gradient = mine.grad.to(theirs.dtype)
-        theirs.grad = gradient if theirs.grad is None else theirs.grad + gradient
-        mine.grad = None
+    def _pass(self, parameter, low):
+        gradient = low.grad.to(parameter.dtype)
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        low.grad = None
 
     def __iter__(self):
         return self.model.parameters()

@@ -27,17 +27,17 @@ def without_comments(text: str) -> str:
 
 def cycle(graph: dict[str, list[str]]) -> list[str]:
     """One circle of the graph, or nothing."""
-    done: set[str] = set()
+    visited: set[str] = set()
 
     def walk(node: str, trail: list[str]) -> list[str]:
         if node in trail:
             return trail[trail.index(node) :]
-        if node in done:
+        if node in visited:
             return []
         for target in graph.get(node, ()):
-            if found := walk(target, [*trail, node]):
-                return found
-        done.add(node)
+            if path := walk(target, [*trail, node]):
+                return path
+        visited.add(node)
         return []
 
-    return next((found for node in graph if (found := walk(node, []))), [])
+    return next((path for node in graph if (path := walk(node, []))), [])

@@ -114,7 +114,7 @@ def damaged_arguments(rng):
         if place in (1, 2):
             arguments[place] = odd_tensor(rng, arguments[place])
         elif place == 5 and isinstance(arguments[5], tuple) and rng.random() < 0.8:
-            arguments[5] = tuple(odd_tensor(rng, each) for each in arguments[5])
+            arguments[5] = tuple(odd_tensor(rng, tensor) for tensor in arguments[5])
         elif place == 4:
             arguments[4] = rng.choice(ODD_WORDS)
         else:
@@ -142,13 +142,13 @@ def use(w):
         (lambda: tcgemm.mm(w, x.t().contiguous(), **options), (rows, 2)),
         (lambda: tcgemm.mm(w.t(), torch.ones(rows, k).to(w.dtype), **options), (columns, k)),
     ]
-    right = True
+    is_right = True
     for call, shape in results:
         try:
-            right = right and tuple(call().shape) == shape
+            is_right = is_right and tuple(call().shape) == shape
         except (RuntimeError, NotImplementedError) as error:
-            right = right and "INTERNAL ASSERT" not in str(error)
-    return right
+            is_right = is_right and "INTERNAL ASSERT" not in str(error)
+    return is_right
 
 
 def constructor_call(rng):
@@ -165,9 +165,9 @@ def load(content):
     return torch.load(io.BytesIO(content), weights_only=True)
 
 
-def saved(something):
+def saved(value):
     file = io.BytesIO()
-    torch.save(something, file)
+    torch.save(value, file)
     return file.getvalue()
 
 
@@ -185,7 +185,7 @@ def damaged_file(rng):
     """A file some of whose bytes are others: of its pickle, its tensors, or anywhere."""
     content = saved({"w": sparse(rng)})
     if rng.random() < 0.2:
-        content = changed(rng, content)
+        content = change(rng, content)
         return lambda: load(content)["w"]
     part = rng.choice(("data.pkl", "data.pkl", "data/0", "data/1"))
     file = io.BytesIO()
@@ -195,11 +195,11 @@ def damaged_file(rng):
     ):
         for name in old.namelist():
             text = old.read(name)
-            new.writestr(name, changed(rng, text) if name.endswith(part) else text)
+            new.writestr(name, change(rng, text) if name.endswith(part) else text)
     return lambda: load(file.getvalue())["w"]
 
 
-def changed(rng, content):
+def change(rng, content):
     content = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4))):
         content[rng.randrange(len(content))] = rng.randrange(256)
@@ -214,7 +214,7 @@ def damaged_state(rng):
     layer = tcgemm.nn.SparseLinear24(columns, rows, dtype=dtype, **options)
     state = layer.state_dict()
     for _ in range(rng.choice((1, 1, 2))):
-        name = rng.choice([each for each in state if each != "bias"])
+        name = rng.choice([key for key in state if key != "bias"])
         kind = rng.randrange(4)
         if kind == 0:
             del state[name]
@@ -223,7 +223,7 @@ def damaged_state(rng):
             state[name] = torch.tensor(numbers[: rng.choice((3, 3, 3, 2, 0))])
         else:
             state[name] = odd_tensor(rng, state[name])
-        if not [each for each in state if each != "bias"]:
+        if not [key for key in state if key != "bias"]:
             break
 
     def call():
@@ -259,7 +259,7 @@ def operator_call(rng):
     if not (isinstance(values, torch.Tensor) and isinstance(metadata, torch.Tensor)):
         values, metadata = w.values, w.metadata  # the dispatcher refuses what is no tensor
     if rng.random() < 0.3:
-        k = rng.choice([each for each in ODD_NUMBERS if type(each) is int])
+        k = rng.choice([number for number in ODD_NUMBERS if type(number) is int])
     x = torch.ones(2, w.shape[1]).to(w.dtype)
 
     def product():

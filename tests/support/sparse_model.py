@@ -73,10 +73,10 @@ def unpack(metadata, columns):
 def compress(w, pattern, prune=False):
     """(values, metadata, excess) as tensors."""
     rows, k = w.shape
-    kept = largest(w, pattern) if prune else not_zero(w, pattern)
-    values = np.take_along_axis(groups(bits(w), pattern), kept, axis=-1)
-    columns = kept.shape[1] * kept.shape[2]
-    metadata = pack(kept.reshape(rows, columns))
+    positions = largest(w, pattern) if prune else not_zero(w, pattern)
+    values = np.take_along_axis(groups(bits(w), pattern), positions, axis=-1)
+    columns = positions.shape[1] * positions.shape[2]
+    metadata = pack(positions.reshape(rows, columns))
     count = (groups(magnitudes(w), pattern) != 0).sum(-1)
     many = np.argwhere(count > GROUP[pattern] // 2)
     excess = [0, -1]
@@ -110,8 +110,8 @@ def prune(w, pattern):
     keep = np.zeros(words.shape, bool)
     np.put_along_axis(keep, largest(w, pattern), True, axis=-1)
     rows, columns = w.shape
-    kept = np.where(keep, words, 0).reshape(rows, words.shape[1] * words.shape[2])
-    return tensor(kept[:, :columns], w.dtype)
+    values = np.where(keep, words, 0).reshape(rows, words.shape[1] * words.shape[2])
+    return tensor(values[:, :columns], w.dtype)
 
 
 PAIRS = ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
@@ -151,10 +151,10 @@ def prune_transposable(w):
     for c, rows in enumerate(CHOICES):
         for i, pair in enumerate(rows):
             keep[c, i, list(pair)] = True
-    kept = np.where(keep[sums.argmax(0)], words, 0)  # argmax: the first of equal ones
+    values = np.where(keep[sums.argmax(0)], words, 0)  # argmax: the first of equal ones
     rows, columns = w.shape
-    kept = kept.swapaxes(1, 2).reshape(4 * kept.shape[0], 4 * kept.shape[1])
-    return tensor(kept[:rows, :columns], w.dtype)
+    values = values.swapaxes(1, 2).reshape(4 * values.shape[0], 4 * values.shape[1])
+    return tensor(values[:rows, :columns], w.dtype)
 
 
 def tiles(metadata, k, pattern, width):

@@ -2,7 +2,7 @@
 
     row of a, column of b  --scaled by a power of two-->  x' = p0 + p1 + ...  --products-->  sums
 
-The sums are those of float64, so that what is seen is the terms' own error. For finite data alone.
+The sums are of float64, so that only the error of the terms remains. For finite data alone.
 """
 
 import torch
@@ -33,5 +33,5 @@ def product(a, b, kind, without=None):
     count = 1 + max(max(pair) for pair in products)
     left, scale_a = split(a, 1, dtype, top, shift, count)
     right, scale_b = split(b, 0, dtype, top, shift, count)
-    made = [left[i] @ right[j] for at, (i, j) in enumerate(products) if at != without]
-    return (sum(made) * (-scale_a - scale_b).exp2()).float()
+    parts = [left[i] @ right[j] for at, (i, j) in enumerate(products) if at != without]
+    return (sum(parts) * (-scale_a - scale_b).exp2()).float()

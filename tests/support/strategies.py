@@ -39,5 +39,5 @@ def views(draw, *shape, dtype, device, largest):
 def broadcast_shape(draw, batch, *sizes):
     """A shape that broadcasts to (*batch, *sizes)."""
     full = (*batch, *sizes)
-    kept = full[draw(st.integers(0, len(full))) :]
-    return tuple(1 if draw(st.booleans()) else size for size in kept)
+    sizes_of_batch = full[draw(st.integers(0, len(full))) :]
+    return tuple(1 if draw(st.booleans()) else size for size in sizes_of_batch)

@@ -20,14 +20,14 @@ def bits(*shape, device="cpu", ones=0.5):
     return BinaryTensor.from_bool(torch.rand(shape) < ones).to(device)
 
 
-def padded(x, more, offset=0):
+def padded(x, pad, offset=0):
     """The same tensor in wider storage: its rows have `more` bytes behind them, and the first one
     begins at byte `offset`. What lies between is not zero."""
     stored = x.bytes.cpu()
     *batch, rows, length = stored.shape
-    flat = torch.full((stored[..., 0].numel() * (length + more) + offset,), 255, dtype=torch.uint8)
+    flat = torch.full((stored[..., 0].numel() * (length + pad) + offset,), 255, dtype=torch.uint8)
     flat = flat.to(x.device)
-    view = flat[offset:].view(*batch, rows, length + more)[..., :length]
+    view = flat[offset:].view(*batch, rows, length + pad)[..., :length]
     view.copy_(stored)
     return x.like(view)
 
@@ -42,7 +42,7 @@ def exact(a, b):
     return wide(a) @ wide(b)
 
 
-def counted(a, b, operation):
+def count(a, b, operation):
     x, y = wide(a), wide(b)
     both = x @ y
     differ = x.sum(-1, keepdim=True) + y.sum(-2, keepdim=True) - 2 * both

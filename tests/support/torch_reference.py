@@ -28,8 +28,8 @@ class Case:
 
     def __str__(self):
         shapes = [f"{name}{getattr(self, name)}" for name in ("a", "b", "c", "bias", "residual")]
-        given = [text.replace(" ", "") for text in shapes if not text.endswith("None")]
-        return "-".join([self.op, *given, self.activation or "plain"])
+        words = [text.replace(" ", "") for text in shapes if not text.endswith("None")]
+        return "-".join([self.op, *words, self.activation or "plain"])
 
     def tensors(self, dtype=torch.float64, seed=0, requires_grad=False, device="cpu"):
         """Random normal tensors by name, only those that are given."""

@@ -64,18 +64,16 @@ EVERY = (llama, tied_llama, bert, gpt2, vit, t5, mixtral)
 every_model = pytest.mark.parametrize("make", EVERY, ids=lambda make: make.__name__)
 
 
-def made(make, dtype=torch.float32):
+def model_and_inputs(make, dtype=torch.float32):
     torch.manual_seed(7)
     model, inputs = make()
-    inputs = {
-        name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()
-    }
+    inputs = {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
     return model.to(dtype).eval(), inputs
 
 
 def saved(make, folder, dtype=torch.float32):
     """(the model's class, the inputs of a call) of a model that is saved in this folder."""
-    model, inputs = made(make, dtype)
+    model, inputs = model_and_inputs(make, dtype)
     model.save_pretrained(folder)
     return type(model), inputs
 

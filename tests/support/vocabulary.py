@@ -64,11 +64,11 @@ def by_form(table: dict[str, str]) -> dict[str, str]:
 @functools.cache
 def words_of(text: str) -> set[str]:
     """Parts of identifiers and words of prose; compounds of two words, too."""
-    found = set()
+    words = set()
     for name in re.findall(r"[A-Za-z_]+", FOREIGN.sub("", text)):
         parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
-        found |= {*parts, *map("_".join, itertools.pairwise(parts))}
-    return found
+        words |= {*parts, *map("_".join, itertools.pairwise(parts))}
+    return words
 
 
 def pieces(path: str, text: str) -> list[tuple[int, str, bool]]:
@@ -83,24 +83,24 @@ def pieces(path: str, text: str) -> list[tuple[int, str, bool]]:
     lines = list(enumerate(text.splitlines(), 1))
     if not path.endswith(CPP):
         return [(number, line, False) for number, line in lines]
-    found = []
+    rows = []
     for number, line in lines:
         code, sign, comment = re.sub(r'"(\\.|[^"\\])*"', '""', line).partition("//")
-        found += [(number, code, False), (number, sign + comment, True)]
-    return found
+        rows += [(number, code, False), (number, sign + comment, True)]
+    return rows
 
 
 def warnings(path: str, text: str) -> list[str]:
     words = by_form(WORDS)
     of_comments = words | (by_form(PERSONS) if path.startswith(("csrc", "tests")) else {})
-    found = []
+    lines = []
     for line, piece, is_comment in pieces(path, text):
         table = of_comments if is_comment else words
-        found += [
+        lines += [
             f"{path}:{line}: {word!r}; write: {table[word]}"
             for word in sorted(words_of(piece) & table.keys())
         ]
-    return found
+    return lines
 
 
 def main() -> None:
@@ -109,8 +109,8 @@ def main() -> None:
     pages += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     files = tree(*suffixes) | {str(path.relative_to(ROOT)): path.read_text() for path in pages}
     for path, text in sorted(files.items()):
-        written = path.startswith("benchmarks/results")  # by a program
-        if not written and path != "tests/support/vocabulary.py":
+        is_generated = path.startswith("benchmarks/results")  # by a program
+        if not is_generated and path != "tests/support/vocabulary.py":
             for warning in warnings(path, text):
                 print(warning)
 

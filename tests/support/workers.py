@@ -28,7 +28,7 @@ def processes() -> int:
     return min(cores(), GPU_PROCESSES) if has_gpu() else cores()
 
 
-def chosen(config: pytest.Config) -> bool:
+def is_parallel(config: pytest.Config) -> bool:
     """True if the command line does not set the number of processes."""
     if "PYTEST_XDIST_WORKER" in os.environ:  # xdist calls pytest_cmdline_main in its processes, too
         return False
@@ -41,8 +41,8 @@ def chosen(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Before that of xdist, which reads the option."""
-    if chosen(config) and processes() > 1:
+    """Before the hook of xdist, which reads the option."""
+    if is_parallel(config) and processes() > 1:
         config.option.numprocesses = "auto"
         if config.option.dist == "no":
             config.option.dist = "worksteal"  # tests of one module mostly share a process
