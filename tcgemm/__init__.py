@@ -27,24 +27,25 @@ from tcgemm import _library
 
 _library.load()
 
-from tcgemm import info, nn, packed, saved_names  # noqa: E402
+with _library.every_operator():
+    from tcgemm import info, nn, packed, saved_names
 
-# "as" tells type checkers that these names are public, too.
-from tcgemm import sparse_cutlass as sparse_cutlass  # noqa: E402
-from tcgemm import typing as typing  # noqa: E402
-from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm  # noqa: E402
-from tcgemm.nn import swap_linear  # noqa: E402
-from tcgemm.ops.explanation import check_layout, explain  # noqa: E402
-from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm  # noqa: E402
-from tcgemm.ops.invariance import batch_invariant  # noqa: E402
-from tcgemm.ops.prepared import Prepared, prepare  # noqa: E402
-from tcgemm.ops.tuned import load_when_cuda_starts  # noqa: E402
-from tcgemm.override import use  # noqa: E402
-from tcgemm.packed import PackedWeight, pack_weight  # noqa: E402
-from tcgemm.quant.linear import quantized_linear  # noqa: E402
-from tcgemm.quant.quantize import dequantize, quantize  # noqa: E402
-from tcgemm.sparse import SparseTensor24, compress24, prune24  # noqa: E402
-from tcgemm.version import __version__  # noqa: E402
+    # "as" tells type checkers that these names are public, too.
+    from tcgemm import sparse_cutlass as sparse_cutlass
+    from tcgemm import typing as typing
+    from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
+    from tcgemm.nn import swap_linear
+    from tcgemm.ops.explanation import check_layout, explain
+    from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm
+    from tcgemm.ops.invariance import batch_invariant
+    from tcgemm.ops.prepared import Prepared, prepare
+    from tcgemm.ops.tuned import load_when_cuda_starts
+    from tcgemm.override import use
+    from tcgemm.packed import PackedWeight, pack_weight
+    from tcgemm.quant.linear import quantized_linear
+    from tcgemm.quant.quantize import dequantize, quantize
+    from tcgemm.sparse import SparseTensor24, compress24, prune24
+    from tcgemm.version import __version__
 
 if TYPE_CHECKING:
     from tcgemm import comparison as comparison

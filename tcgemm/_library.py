@@ -5,52 +5,14 @@ every torch from OLDEST_TORCH on; it registers its operators as torch.ops.tcgemm
 """
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 OLDEST_TORCH = (2, 11)
-# The operators that csrc/ops/register/library.cpp registers, such as torch.ops.tcgemm.mm.
-OPERATORS = (
-    "mm",
-    "bmm",
-    "matmul",
-    "addmm",
-    "baddbmm",
-    "linear",
-    "_gemm",
-    "_linear24",
-    "_constant_linear",
-    "_constant_linear24",
-    "_constant_scaled_mm",
-    "scaled_mm",
-    "scaled_mm_amax",
-    "packed_mm",
-    "packed_mm_amax",
-    "_int4_mm",
-    "_int4_mm_amax",
-    "_binary_mm",
-    "prepare",
-    "quantize",
-    "_pack_weight",
-    "_sum_rows",
-    "_activation_backward",
-    "compress24",
-    "decompress24",
-    "gather24",
-    "prune24",
-    "tile24",
-    "check_layout",
-    "explain",
-    "build_info",
-    "_catalog",
-    "_batch_invariant",
-    "_set_tuned",
-    "_known_device",
-    "_device_rates",
-    "_code",
-    "_plan",
-)
 _OF_PACKAGE = "quantized_linear"  # the operator that the package itself registers
 PACKAGE = Path(__file__).resolve().parent
 _loaded = False
@@ -103,16 +65,24 @@ def _check_single(file: Path) -> None:
     )
 
 
-def _check_operators(file: Path) -> None:
-    missing = [name for name in OPERATORS if not hasattr(torch.ops.tcgemm, name)]
-    if not missing:
-        return
-    what = "none of tcgemm's operators" if missing == list(OPERATORS) else "another version of them"
-    raise ImportError(
-        f"tcgemm's operator library {file}{_chosen()} registers {what}: torch.ops.tcgemm."
-        f"{missing[0]} is missing; name the libtcgemm.so of this package in TCGEMM_LIBRARY or "
-        f"unset it, or build the library with: {rebuild()}"
+def _other_operators(file: Path, what: str) -> ImportError:
+    return ImportError(
+        f"tcgemm's operator library {file}{_chosen()} registers {what}; name the libtcgemm.so of "
+        f"this package in TCGEMM_LIBRARY or unset it, or build the library with: {rebuild()}"
     )
+
+
+@contextmanager
+def every_operator() -> Iterator[None]:
+    """The modules that are imported inside find every operator that they use; ImportError."""
+    try:
+        yield
+    except (AttributeError, RuntimeError) as error:  # of torch.ops, and of register_fake
+        missing = re.search(r"'tcgemm' object has no attribute '(\w+)'|tcgemm::(\w+)", str(error))
+        if not missing or hasattr(torch.ops.tcgemm, name := missing[1] or missing[2]):
+            raise
+        what = f"another version of tcgemm's operators: torch.ops.tcgemm.{name} is missing"
+        raise _other_operators(path(), what) from error
 
 
 def load() -> None:
@@ -135,5 +105,6 @@ def load() -> None:
             f"tcgemm's operator library {file} could not be loaded into torch "
             f"{torch.__version__}: {error}; build it again for this machine with: {rebuild()}"
         ) from error
-    _check_operators(file)
+    if not hasattr(torch.ops.tcgemm, "mm"):
+        raise _other_operators(file, "none of tcgemm's operators")
     _loaded = True

@@ -1,76 +1,93 @@
-// Unboxes the dispatcher's stack in the order of the parameters in schema.h.
+// The options of products, and the arguments in the order of the parameters.
 #include "ops/arguments.h"
+
+#include <iterator>
+#include <variant>
 
 #include "ops/stack_reader.h"
 
 namespace tcgemm::ops {
 namespace {
 
-void read_option(Option option, StackReader& reader, Arguments& arguments) {
-  switch (option) {
-    case Option::activation:
-      arguments.activation = reader.optional_string();
-      break;
-    case Option::alpha:
-      arguments.alpha = reader.real();
-      break;
-    case Option::beta:
-      arguments.beta = reader.real();
-      break;
-    case Option::out_dtype:
-      arguments.out_dtype = reader.optional_dtype();
-      break;
-    case Option::acc_dtype:
-      arguments.acc_dtype = reader.optional_dtype();
-      break;
-    case Option::precision:
-      arguments.precision = reader.optional_string();
-      break;
-    case Option::batch_invariant:
-      arguments.batch_invariant = reader.flag();
-      break;
-    case Option::amax:
-      arguments.amax = reader.flag();
-      break;
-    case Option::device:
-      arguments.device = reader.optional_string();
-      break;
-    case Option::kernel:
-      arguments.kernel = reader.optional_string();
-      break;
-    case Option::packed_n:
-      arguments.packed_n = reader.integer();
-      break;
-    case Option::weight_format:
-      arguments.weight_format = reader.string();
-      break;
-    case Option::group_size:
-      arguments.group_size = reader.integer();
-      break;
-    case Option::weight_zeros:
-      arguments.weight_zeros = reader.string();
-      break;
-    case Option::constant_b:
-      arguments.constant_weight = reader.flag();
-      break;
-    case Option::types:
-      arguments.types = reader.optional_string();
-      break;
-    case Option::k:
-      arguments.k = reader.integer();
-      break;
-    case Option::operation:
-      arguments.operation = reader.optional_string();
-      break;
-  }
+using Member = std::variant<bool Arguments::*, double Arguments::*, std::int64_t Arguments::*,
+                            std::string Arguments::*, std::optional<std::int32_t> Arguments::*,
+                            std::optional<std::string> Arguments::*>;
+
+// How schemas name the types of Member.
+constexpr const char* kTypeNames[] = {"bool", "float", "int", "str", "ScalarType?", "str?"};
+static_assert(std::size(kTypeNames) == std::variant_size_v<Member>);
+
+struct OptionRow {
+  Option option;
+  const char* name;   // in the schema, where the parameter has no other
+  const char* value;  // the default
+  Member member;
+};
+
+constexpr OptionRow kOptions[] = {
+    {Option::activation, "activation", "None", &Arguments::activation},
+    {Option::alpha, "alpha", "1.0", &Arguments::alpha},
+    {Option::beta, "beta", "1.0", &Arguments::beta},
+    {Option::out_dtype, "out_dtype", "None", &Arguments::out_dtype},
+    {Option::acc_dtype, "acc_dtype", "None", &Arguments::acc_dtype},
+    {Option::precision, "precision", "None", &Arguments::precision},
+    {Option::batch_invariant, "batch_invariant", "False", &Arguments::batch_invariant},
+    {Option::amax, "amax", "False", &Arguments::amax},
+    {Option::device, "device", "None", &Arguments::device},
+    {Option::kernel, "kernel", "None", &Arguments::kernel},
+    {Option::packed_n, "n", "0", &Arguments::packed_n},
+    {Option::weight_format, "weight_format", "\"int4\"", &Arguments::weight_format},
+    {Option::group_size, "group_size", "0", &Arguments::group_size},
+    {Option::weight_zeros, "zeros", "\"none\"", &Arguments::weight_zeros},
+    {Option::constant_b, "constant_b", "False", &Arguments::constant_b},
+    {Option::types, "types", "None", &Arguments::types},
+    {Option::k, "k", "-1", &Arguments::k},
+    {Option::operation, "operation", "None", &Arguments::operation}};
+
+static_assert([] {
+  for (int i = 0; i < static_cast<int>(std::size(kOptions)); ++i)
+    if (kOptions[i].option != static_cast<Option>(i)) return false;
+  return true;
+}());
+
+const OptionRow& row(Option option) { return kOptions[static_cast<int>(option)]; }
+
+std::string declaration(const Parameter& parameter) {
+  if (parameter.kind == Parameter::Kind::keywords) return "*";
+  const bool is_option = parameter.kind == Parameter::Kind::option;
+  const OptionRow& option = row(parameter.option);
+  const std::string name = parameter.name ? parameter.name
+                           : is_option    ? option.name
+                                          : tcgemm::name(parameter.slot);
+  if (parameter.kind == Parameter::Kind::tensor) return "Tensor " + name;
+  if (parameter.kind == Parameter::Kind::optional_tensor) return "Tensor? " + name + "=None";
+  return join(kTypeNames[option.member.index()], " ", name, "=", option.value);
+}
+
+void read(StackReader& reader, bool& value) { value = reader.flag(); }
+void read(StackReader& reader, double& value) { value = reader.real(); }
+void read(StackReader& reader, std::int64_t& value) { value = reader.integer(); }
+void read(StackReader& reader, std::string& value) { value = reader.string(); }
+void read(StackReader& reader, std::optional<std::int32_t>& value) {
+  value = reader.optional_dtype();
+}
+void read(StackReader& reader, std::optional<std::string>& value) {
+  value = reader.optional_string();
 }
 
 }  // namespace
 
-Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack) {
-  StackReader reader(stack);
+std::string schema(const ParameterList& parameters) {
+  std::string text;
+  for (const Parameter& parameter : parameters)
+    text += (text.empty() ? "" : ", ") + declaration(parameter);
+  return text;
+}
+
+Arguments unbox(const Call& call) {
+  StackReader reader(call.stack);
   Arguments arguments;
-  for (const Parameter& parameter : parameters) {
+  for (const Parameter& parameter : *call.op.parameters) {
     switch (parameter.kind) {
       case Parameter::Kind::tensor:
         arguments[parameter.slot] = reader.tensor();
@@ -79,44 +96,17 @@ Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack)
         arguments[parameter.slot] = reader.optional_tensor();
         break;
       case Parameter::Kind::option:
-        read_option(parameter.option, reader, arguments);
+        std::visit([&](auto member) { read(reader, arguments.*member); },
+                   row(parameter.option).member);
         break;
       case Parameter::Kind::keywords:
         break;
     }
   }
-  if (out) arguments[Slot::out] = reader.tensor();
+  if (call.overload == Overload::out) arguments[Slot::out] = reader.tensor();
+  if (call.op.has(kConstantB)) arguments.constant_b = true;
+  if (call.op.types && !arguments.types) arguments.types = call.op.types;
   return arguments;
 }
-
-QuantizeArguments unbox_quantize(bool given, std::uint64_t* stack) {
-  StackReader reader(stack);
-  QuantizeArguments arguments;
-  arguments.x = reader.tensor();
-  if (given) arguments.scale = reader.tensor();
-  arguments.dtype = reader.dtype();
-  arguments.granularity = reader.string();
-  return arguments;
-}
-
-SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack) {
-  StackReader reader(stack);
-  SparseArguments arguments;
-  if (op == SparseOp::compress || op == SparseOp::prune) {
-    arguments.w = reader.tensor();
-    arguments.pattern = reader.string();
-    arguments.flag = reader.flag();
-    return arguments;
-  }
-  if (op == SparseOp::gather) arguments.w = reader.tensor();
-  if (op == SparseOp::decompress) arguments.values = reader.tensor();
-  arguments.metadata = reader.tensor();
-  if (op != SparseOp::gather) arguments.k = reader.integer();
-  arguments.pattern = reader.string();
-  if (op == SparseOp::tile) arguments.dtype = reader.dtype();
-  return arguments;
-}
-
-TensorHandle unbox_tensor(std::uint64_t* stack) { return StackReader(stack).tensor(); }
 
 }  // namespace tcgemm::ops

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "core/operands.h"
-#include "ops/schema.h"
+#include "ops/operator.h"
 #include "ops/tensor.h"
 
 namespace tcgemm::ops {
@@ -26,8 +26,8 @@ struct Arguments {
   double alpha = 1.0;
   double beta = 1.0;
   bool batch_invariant = false;
-  bool constant_weight = false;  // of the operators _constant_..., and constant_b
-  bool amax = false;             // explain and check_layout; other operators have it in their name
+  bool constant_b = false;  // the kernel before does not write b
+  bool amax = false;        // of explain and check_layout
 
   // The packed weight of packed_mm.
   std::int64_t packed_n = 0, group_size = 0;
@@ -38,35 +38,10 @@ struct Arguments {
   const TensorHandle& operator[](Slot slot) const { return tensors[slot]; }
 };
 
-// Reads the arguments in the order of the parameters. `out`: the .out overload, whose last argument
-// is the result.
-Arguments unbox(const ParameterList& parameters, bool out, std::uint64_t* stack);
+// "Tensor a, Tensor b, *, float alpha=1.0"
+std::string schema(const ParameterList& parameters);
 
-struct QuantizeArguments {
-  TensorHandle x;
-  std::int32_t dtype = -1;  // torch's number
-  std::string granularity;
-  TensorHandle scale;  // quantize.scaled only
-};
-
-QuantizeArguments unbox_quantize(bool given, std::uint64_t* stack);
-
-enum class SparseOp : std::uint8_t { compress, decompress, gather, prune, tile };
-
-inline constexpr int kSparseOps = 5;
-
-// The arguments of all 2:4 operators; each operator sets some of them.
-struct SparseArguments {
-  TensorHandle w, values, metadata;
-  std::int64_t k = 0;
-  std::string pattern;
-  bool flag = false;        // `prune` of compress24, `transposable` of prune24
-  std::int32_t dtype = -1;  // torch's number
-};
-
-SparseArguments unbox_sparse(SparseOp op, std::uint64_t* stack);
-
-// The argument of prepare.
-TensorHandle unbox_tensor(std::uint64_t* stack);
+// Reads the arguments of a product.
+Arguments unbox(const Call& call);
 
 }  // namespace tcgemm::ops

@@ -32,13 +32,13 @@ std::string json_number(double number) {
   return std::string(text, std::to_chars(text, text + sizeof text, number).ptr);
 }
 
-std::uint64_t box_bytes(std::string_view text) {
+Results text_result(std::string_view text) {
   const std::int64_t size = static_cast<std::int64_t>(text.size());
   View cpu;
   cpu.device_type = aoti_torch_device_type_cpu();
   TensorHandle tensor = allocate("a text", {&size, 1}, scalar_type_of(DType::u8), cpu);
   std::memcpy(data(tensor), text.data(), text.size());
-  return reinterpret_cast<std::uint64_t>(tensor.release());
+  return {std::move(tensor)};
 }
 
 }  // namespace tcgemm::ops

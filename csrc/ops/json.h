@@ -10,6 +10,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "ops/operator.h"
+
 namespace tcgemm::ops {
 
 // The text in quotes, with escapes.
@@ -64,7 +66,7 @@ class JsonObject {
   std::string items_;
 };
 
-// The StableIValue of a new CPU tensor with these bytes.
-std::uint64_t box_bytes(std::string_view text);
+// A new CPU tensor with these bytes, as the result of an operator.
+Results text_result(std::string_view text);
 
 }  // namespace tcgemm::ops

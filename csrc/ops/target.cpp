@@ -26,4 +26,12 @@ void refuse_dtype(const char* op, const View& view) {
        ".dequantize() if it is quantised, or a plain dense tensor.");
 }
 
+void check_backend(Target target, const char* op, std::initializer_list<View> views) {
+  if (target != Target::none) return;
+  for (const View& view : views) refuse_device(op, view);
+  for (const View& view : views)
+    if (view && !view.known) refuse_dtype(op, view);
+  refuse_dtype(op, *views.begin());
+}
+
 }  // namespace tcgemm::ops

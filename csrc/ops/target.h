@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "ops/tensor.h"
 
@@ -17,5 +18,8 @@ void refuse_device(const char* op, const View& view);
 // Throws an error about the tensor's dtype. Target::none and a CPU tensor mean a quantised tensor:
 // it is strided, and its dtype is not in the table of tensor.cpp.
 [[noreturn]] void refuse_dtype(const char* op, const View& view);
+
+// Throws the reason if no backend computes a call with these tensors.
+void check_backend(Target target, const char* op, std::initializer_list<View> views);
 
 }  // namespace tcgemm::ops

@@ -16,13 +16,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
-from tcgemm.ops.operators import ALL, CONSTANT, WITH_Z, Operator
-
-# Every function can call these, so their errors name none of them: csrc/ops/check/check.cpp.
-_UNNAMED = (
-    *("_gemm", *(op.name for op in CONSTANT), "scaled_mm", "scaled_mm_amax"),
-    *("_int4_mm", "_int4_mm_amax"),
-)
+from tcgemm.ops.operators import ALL, CONSTANT, PLAIN, WITH_Z, Operator
 
 
 def _result_shape(op, a, b, sparse):
@@ -69,7 +63,7 @@ def check_devices(function: str, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _check_call(op, arguments):
-    function = "tcgemm" if op.name in _UNNAMED else f"tcgemm.{op.name}"
+    function = f"tcgemm.{op.name}" if op in PLAIN else "tcgemm"  # every function calls the others
     operands = dict(zip(op.operand_names, (arguments["a"], arguments["b"]), strict=True))
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     del tensors["a"], tensors["b"]

@@ -28,9 +28,7 @@ INCLUDES = {
     "ops/product": ("ops/check", "ops", "plan", "core"),
     "ops/passes": ("ops/product", "ops", "plan", "core"),
     "ops/describe": ("ops/product", "ops/check", "ops", "plan", "catalog.h", "isa", "core"),
-    "ops/register": (
-        *("ops/describe", "ops/passes", "ops/product", "ops", "plan", "launch", "cpu", "core"),
-    ),
+    "ops/register": ("ops/product", "ops", "plan", "launch", "cpu", "core"),
     "emulate": ("isa", "core"),
     "ladder": ("ptx",),
 }

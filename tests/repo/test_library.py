@@ -26,15 +26,6 @@ def run(script, *path, library=None):
     return process.returncode, (process.stderr.strip().splitlines() or [""])[-1]
 
 
-def test_the_operators_that_are_expected():
-    """_library.OPERATORS has every operator that the library registers, and no other."""
-    source = PACKAGE.parent / "csrc" / "ops" / "register" / "library.cpp"
-    if not source.is_file():
-        pytest.skip("an installed package has no sources")
-    defined = re.findall(r'(?:define\(m, "|m\.def\(\s*\(?")(\w+)', source.read_text())
-    assert tuple(dict.fromkeys(defined)) == _library.OPERATORS  # overloads share a name
-
-
 def test_a_file_that_is_no_library(tmp_path):
     file = tmp_path / "libtext.so"
     file.write_text("no library")
@@ -47,6 +38,26 @@ def test_another_library():
     code, line = run("import tcgemm", library=file)
     assert code == 1 and line.startswith(f"ImportError: tcgemm's operator library {file} (from TC")
     assert "registers none of tcgemm's operators" in line and "unset it" in line
+
+
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        (
+            lambda: torch.ops.tcgemm.missing,
+            r"ImportError: .* another version of .*: torch.ops.tcgemm.missing is missing; name the",
+        ),
+        (
+            lambda: torch.library.register_fake("tcgemm::_missing", print),
+            r"ImportError: .*: torch.ops.tcgemm._missing is missing",
+        ),
+        (lambda: tcgemm.missing, "AttributeError: module 'tcgemm' has no attribute 'missing'"),
+    ],
+)
+def test_a_library_without_an_operator(use, error):
+    with pytest.raises((ImportError, AttributeError)) as caught, _library.every_operator():
+        use()
+    assert re.match(error, f"{caught.typename}: {caught.value}")
 
 
 SECOND = """

@@ -1,4 +1,4 @@
-// The order of the checks, and the names of operators and tensors in their errors. The checks are
+// The order of the checks, and the names of tensors in their errors. The checks are
 // defined in check_packed_weight.cpp, check_subbyte.cpp (int4 and bits),
 // check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales and zero
 // points), check_terms.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
@@ -8,7 +8,7 @@ namespace tcgemm::ops {
 namespace {
 
 // Throws the reason why no backend computes a call with these tensors.
-[[noreturn]] void refuse(Op op, const CheckedGemm& checked) {
+[[noreturn]] void refuse(const Operator& op, const CheckedGemm& checked) {
   for (const CheckedOperand& operand : checked.operands) refuse_device(name(op), operand.view);
   const View* view = &checked[Slot::a].view;
   for (const CheckedOperand& operand : checked.operands)
@@ -16,36 +16,26 @@ namespace {
   refuse_dtype(name(op), *view);
 }
 
-const char* argument_name(Op op, Slot slot) {
-  if (op == Op::linear && slot == Slot::a) return "x";
-  if (op == Op::linear && slot == Slot::b) return "weight";
+const char* argument_name(const Operator& op, Slot slot) {
+  if (op.shapes == Shapes::linear && slot == Slot::a) return "x";
+  if (op.shapes == Shapes::linear && slot == Slot::b) return "weight";
   return name(slot);
 }
 
 }  // namespace
 
-const char* name(Op op) {
-  // Every public function can call the general GEMMs, so their errors name no function.
-  constexpr const char* names[] = {"tcgemm.mm",      "tcgemm.bmm",      "tcgemm.matmul",
-                                   "tcgemm.addmm",   "tcgemm.baddbmm",  "tcgemm.linear",
-                                   "tcgemm",         "tcgemm",          "tcgemm",
-                                   "tcgemm",         "tcgemm",          "tcgemm.check_layout",
-                                   "tcgemm.explain", "tcgemm.binary_mm"};
-  return names[static_cast<int>(op)];
-}
-
-void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void read_tensors(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   for (const Slot slot : kAllSlots)
     if (const TensorHandle& tensor = arguments[slot])
       checked[slot].view =
           view_of(name(op), argument_name(op, slot), tensor, operand_row(slot).written);
 }
 
-void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checked) {
+void check(const Operator& op, const Arguments& arguments, Target target, CheckedGemm& checked) {
   read_tensors(op, arguments, checked);  // rejects sparse layouts
   if (target == Target::none) refuse(op, checked);
   if (checked[Slot::packed_b].view) bind_packed_weight(op, arguments, checked);
-  if (arguments.types || op == Op::binary_mm) bind_subbyte(op, arguments, checked);
+  if (arguments.types) bind_subbyte(op, arguments, checked);
   check_types(op, arguments, checked);
   check_single_sparse(op, checked);
   check_operand_shapes(op, checked, target);

@@ -7,6 +7,7 @@
 #include "core/operands.h"
 #include "core/problem.h"
 #include "ops/arguments.h"
+#include "ops/operator.h"
 #include "ops/target.h"
 #include "ops/tensor.h"
 
@@ -52,9 +53,6 @@ struct CheckedGemm {
   bool empty() const { return std::find(sizes, sizes + dims, 0) != sizes + dims; }
 };
 
-// The name of the operator in its errors: "tcgemm.mm".
-const char* name(Op op);
-
 // A call that passes check() can fail only for lack of memory; no kernel gets bad input. Every
 // operator becomes one form; core/problem.h has its whole formula:
 //
@@ -64,27 +62,28 @@ const char* name(Op op);
 //
 // Throws std::runtime_error. Its sentence names the tensor, what was expected, what was passed, and
 // what to do instead.
-void check(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
+void check(const Operator& op, const Arguments& arguments, Target target, CheckedGemm& checked);
 
 // The steps of check(), in the order in which they run.
-void read_tensors(Op op, const Arguments& arguments, CheckedGemm& checked);
+void read_tensors(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 // Checks packed_b, and sets b.
-void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked);
+void bind_packed_weight(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 // Gives the views of sub-byte operands their types, and sizes and strides in elements.
-void bind_subbyte(Op op, const Arguments& arguments, CheckedGemm& checked);
-void check_types(Op op, const Arguments& arguments, CheckedGemm& checked);
-void check_operand_shapes(Op op, CheckedGemm& checked, Target target);
-void check_epilogue_shapes(Op op, CheckedGemm& checked);
+void bind_subbyte(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
+void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
+void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target target);
+void check_epilogue_shapes(const Operator& op, CheckedGemm& checked);
 // Also sets the strides of the scales: 0 along a dimension that one value serves.
-void check_scales(Op op, CheckedGemm& checked);
-void check_terms(Op op, const CheckedGemm& checked);
-void check_single_sparse(Op op, const CheckedGemm& checked);
-void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked);
-void check_out(Op op, CheckedGemm& checked);
+void check_scales(const Operator& op, CheckedGemm& checked);
+void check_terms(const Operator& op, const CheckedGemm& checked);
+void check_single_sparse(const Operator& op, const CheckedGemm& checked);
+void check_sparse(const Operator& op, const Arguments& arguments, Target target,
+                  CheckedGemm& checked);
+void check_out(const Operator& op, CheckedGemm& checked);
 
 // Sets the prepared terms of b, and checks that its length follows from the shape and strides of
 // b.
-void bind_terms(Op op, const CheckedGemm& checked, Problem& problem);
+void bind_terms(const Operator& op, const CheckedGemm& checked, Problem& problem);
 
 // Sets the metadata of the 2:4 operand, if there is one.
 void bind_sparse(const CheckedGemm& checked, Problem& problem);

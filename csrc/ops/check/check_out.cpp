@@ -5,7 +5,7 @@
 
 namespace tcgemm::ops {
 
-void check_out(Op op, CheckedGemm& checked) {
+void check_out(const Operator& op, CheckedGemm& checked) {
   CheckedOperand& operand = checked[Slot::out];
   const View& out = operand.view;
   if (out.scalar_type != scalar_type_of(checked.out_dtype))

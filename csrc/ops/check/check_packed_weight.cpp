@@ -8,14 +8,14 @@ namespace {
 
 constexpr std::uintptr_t kPackedAlignment = 16;
 
-WeightFormat parse_format(Op op, std::string_view text) {
+WeightFormat parse_format(const Operator& op, std::string_view text) {
   for (int i = 1; i < kWeightFormats; ++i)
     if (text == name(static_cast<WeightFormat>(i))) return static_cast<WeightFormat>(i);
   fail(name(op), ": weight_format is \"", text,
        "\", but there are \"int4\", \"table4\", \"int8\" and \"e4m3\"; pass one of these.");
 }
 
-WeightZeros parse_zeros(Op op, std::string_view text, WeightFormat format) {
+WeightZeros parse_zeros(const Operator& op, std::string_view text, WeightFormat format) {
   for (int i = 0; i < kWeightZeros; ++i) {
     const auto zeros = static_cast<WeightZeros>(i);
     if (text != name(zeros)) continue;
@@ -28,14 +28,14 @@ WeightZeros parse_zeros(Op op, std::string_view text, WeightFormat format) {
 }
 
 // The length of the vectors that a product sums: columns of a.
-std::int64_t depth(Op op, const View& a) {
+std::int64_t depth(const Operator& op, const View& a) {
   if (a.dims == 0)
     fail(name(op), ": a must be at least a vector (K,), but has shape (); multiply by a number ",
          "with *.");
   return a.sizes[a.dims - 1];
 }
 
-void check_bytes(Op op, const View& packed, const PackedLayout& layout) {
+void check_bytes(const Operator& op, const View& packed, const PackedLayout& layout) {
   const bool is_u8 = packed.known && packed.dtype == DType::u8;
   if (is_u8 && packed.dims == 1 && packed.sizes[0] == layout.bytes() &&
       (packed.sizes[0] == 1 || packed.strides[0] == 1) && packed.address % kPackedAlignment == 0)
@@ -49,7 +49,7 @@ void check_bytes(Op op, const View& packed, const PackedLayout& layout) {
 
 }  // namespace
 
-void bind_packed_weight(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void bind_packed_weight(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   const View& packed = checked[Slot::packed_b].view;
   PackedLayout layout{arguments.packed_n, depth(op, a), {}};

@@ -27,14 +27,14 @@ std::string shape_of(Slot slot, std::int64_t size_mn, std::int64_t size_k) {
                             : join("(", size_k, ", ", size_mn, ")");
 }
 
-void check_scale_out(Op op, const CheckedGemm& checked) {
+void check_scale_out(const Operator& op, const CheckedGemm& checked) {
   const View& view = checked[Slot::scale_out].view;
   if (view && view.elements() != 1)
     fail(name(op), ": scale_out must have one element, but has shape ", view.shape(),
          "; pass one multiplier for the whole result.");
 }
 
-void check_batch(Op op, const CheckedGemm& checked, const CheckedOperand& operand) {
+void check_batch(const Operator& op, const CheckedGemm& checked, const CheckedOperand& operand) {
   bool fits = operand.batch_dims <= checked.batch_dims;
   for (std::int64_t d = 0; fits && d < operand.batch_dims; ++d) {
     const std::int64_t size = operand.view.sizes[d];
@@ -55,7 +55,7 @@ bool is_transposed(const View& view, std::int64_t size_mn, std::int64_t k, bool 
   return vector || (cols == blocks(k) && (rows == size_mn || rows == blocks(size_mn)));
 }
 
-[[noreturn, gnu::cold]] void fail_shape(Op op, const CheckedGemm& checked, Slot slot,
+[[noreturn, gnu::cold]] void fail_shape(const Operator& op, const CheckedGemm& checked, Slot slot,
                                         std::int64_t extent) {
   const View& view = checked[slot].view;
   std::string block_shapes;
@@ -70,7 +70,7 @@ bool is_transposed(const View& view, std::int64_t size_mn, std::int64_t k, bool 
        block_shapes, ", but has ", view.shape(), "; ", mend, ".");
 }
 
-void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t extent) {
+void fail_blocks(const Operator& op, const CheckedGemm& checked, Slot slot, std::int64_t extent) {
   const View& view = checked[slot].view;
   const View& a = checked[Slot::a].view;
   if (!is_fp8(a.dtype))
@@ -85,7 +85,7 @@ void fail_blocks(Op op, const CheckedGemm& checked, Slot slot, std::int64_t exte
 
 // Sets the shifts: one value serves 1 << shift consecutive rows or columns. Sets stride 0 along a
 // dimension that one value serves.
-void check_scale(Op op, CheckedGemm& checked, Slot slot) {
+void check_scale(const Operator& op, CheckedGemm& checked, Slot slot) {
   CheckedOperand& operand = checked[slot];
   const View& view = operand.view;
   if (!view) return;
@@ -115,7 +115,7 @@ void check_scale(Op op, CheckedGemm& checked, Slot slot) {
 
 }  // namespace
 
-void check_scales(Op op, CheckedGemm& checked) {
+void check_scales(const Operator& op, CheckedGemm& checked) {
   for (const Slot slot : kOperandScales | kZeroPoints) check_scale(op, checked, slot);
   check_scale_out(op, checked);
 }

@@ -14,37 +14,42 @@ struct DimsRule {
 };
 
 // Takes batches of one size alone, as torch.bmm and torch.baddbmm do.
-bool takes_batches(Op op) { return op == Op::bmm || op == Op::baddbmm; }
+bool takes_batches(const Operator& op) { return op.shapes == Shapes::batches; }
 
-DimsRule dims_rule(Op op, Slot slot) {
-  if (takes_batches(op))
-    return {3, 3,
-            slot == Slot::a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
-            op == Op::bmm ? "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"
-                          : "tcgemm.addmm takes matrices, and tcgemm.matmul broadcasts batches"};
-  if (op == Op::linear && slot == Slot::a)
-    return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
-  if (op == Op::linear) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
-  if (op == Op::gemm || op == Op::binary_mm)
-    return {2, kMaxDims, slot == Slot::a ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
-            "tcgemm.matmul takes vectors"};
-  if (op == Op::mm || op == Op::addmm)
-    return {2, 2, slot == Slot::a ? "a matrix (M, K)" : "a matrix (K, N)",
-            "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
+DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
+  const bool is_a = slot == Slot::a;
+  switch (op.shapes) {
+    case Shapes::batches:
+      return {3, 3, is_a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
+              adds_c ? "tcgemm.addmm takes matrices, and tcgemm.matmul broadcasts batches"
+                     : "tcgemm.mm takes matrices, and tcgemm.matmul broadcasts batches"};
+    case Shapes::linear:
+      if (!is_a) return {2, 2, "a matrix (N, K)", "that is (out_features, in_features)"};
+      return {1, kMaxDims, "at least a vector (K,)", "reshape it to (1, 1) if it is one number"};
+    case Shapes::at_least_matrices:
+      return {2, kMaxDims, is_a ? "at least a matrix (M, K)" : "at least a matrix (K, N)",
+              "tcgemm.matmul takes vectors"};
+    case Shapes::matrices:
+      return {2, 2, is_a ? "a matrix (M, K)" : "a matrix (K, N)",
+              "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
+    case Shapes::any:
+      break;
+  }
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
 }
 
-void check_dims(Op op, const CheckedGemm& checked) {
+void check_dims(const Operator& op, const CheckedGemm& checked) {
   for (const Slot slot : {Slot::a, Slot::b}) {
     const View& view = checked[slot].view;
-    const DimsRule expected = dims_rule(op, slot);
+    const DimsRule expected = dims_rule(op, slot, bool(checked[Slot::c].view));
     if (view.dims >= expected.least && view.dims <= expected.most) continue;
     fail(name(op), ": ", view.name, " must be ", expected.form, ", but has shape ", view.shape(),
          "; ", expected.advice, ".");
   }
 }
 
-[[noreturn, gnu::cold]] void fail_stored_k(Op op, const CheckedGemm& checked, Slot slot) {
+[[noreturn, gnu::cold]] void fail_stored_k(const Operator& op, const CheckedGemm& checked,
+                                           Slot slot) {
   const View& view = checked[slot].view;
   const View& dense = checked[slot == Slot::a ? Slot::b : Slot::a].view;
   fail(name(op), ": ", view.name, " has shape ", view.shape(), " and is sparse, and ", dense.name,
@@ -53,9 +58,9 @@ void check_dims(Op op, const CheckedGemm& checked) {
        " values along K; pass the values of a matrix with that K.");
 }
 
-[[noreturn, gnu::cold]] void fail_k(Op op, const View& a, const View& b, std::int64_t k,
-                                    std::int64_t k_of_b) {
-  if (op == Op::linear)
+[[noreturn, gnu::cold]] void fail_k(const Operator& op, const View& a, const View& b,
+                                    std::int64_t k, std::int64_t k_of_b) {
+  if (op.shapes == Shapes::linear)
     fail(name(op), ": the last dimensions of x and weight must agree, but x has shape ", a.shape(),
          " and weight ", b.shape(), ": K is ", k, " in x and ", k_of_b,
          " in weight; weight is (N, K), so pass weight.t() if yours is stored as (K, N).");
@@ -64,7 +69,7 @@ void check_dims(Op op, const CheckedGemm& checked) {
        " rows; pass a b with K = ", k, " rows, for example b.mT if yours is stored as (N, K).");
 }
 
-void check_batch(Op op, CheckedGemm& checked) {
+void check_batch(const Operator& op, CheckedGemm& checked) {
   const CheckedOperand& a = checked[Slot::a];
   const CheckedOperand& b = checked[Slot::b];
   checked.batch_dims = std::max(a.batch_dims, b.batch_dims);
@@ -84,7 +89,7 @@ void check_batch(Op op, CheckedGemm& checked) {
 }
 
 // GPU kernels index each dimension with 32 bits.
-void check_range(Op op, const CheckedGemm& checked) {
+void check_range(const Operator& op, const CheckedGemm& checked) {
   for (const Slot slot : {Slot::a, Slot::b}) {
     const View& view = checked[slot].view;
     for (std::int64_t d = 0; d < view.dims; ++d)
@@ -96,7 +101,7 @@ void check_range(Op op, const CheckedGemm& checked) {
   }
 }
 
-void check_linear_bias(Op op, const CheckedGemm& checked) {
+void check_linear_bias(const Operator& op, const CheckedGemm& checked) {
   const View& bias = checked[Slot::bias].view;
   if (bias.dims == 1 && bias.sizes[0] == checked.n) return;
   fail(name(op), ": bias must have shape (", checked.n,
@@ -104,10 +109,10 @@ void check_linear_bias(Op op, const CheckedGemm& checked) {
        "; pass anything that varies along other dimensions as residual.");
 }
 
-void check_bias(Op op, const CheckedGemm& checked) {
+void check_bias(const Operator& op, const CheckedGemm& checked) {
   const CheckedOperand& bias = checked[Slot::bias];
   const std::int64_t dims = bias.view.dims;
-  const bool dims_fit = op == Op::mm || op == Op::addmm ? dims <= 2 : true;
+  const bool dims_fit = op.shapes != Shapes::matrices || dims <= 2;
   const bool row = dims >= 1 && bias.rows == 1 && bias.cols == checked.n;
   const bool column = dims >= 2 && bias.rows == checked.m && bias.cols == 1;
   if (dims_fit && (row || column)) return;
@@ -117,7 +122,8 @@ void check_bias(Op op, const CheckedGemm& checked) {
 }
 
 // c, bias and residual may have fewer dimensions than the result, and size 1 in any of them.
-void check_broadcast(Op op, const CheckedGemm& checked, const CheckedOperand& operand) {
+void check_broadcast(const Operator& op, const CheckedGemm& checked,
+                     const CheckedOperand& operand) {
   bool fits = operand.batch_dims <= checked.batch_dims &&
               (operand.rows == 1 || operand.rows == checked.m) &&
               (operand.cols == 1 || operand.cols == checked.n);
@@ -149,7 +155,7 @@ void bind_matrix_dims(CheckedOperand& operand, bool shows_rows, bool shows_cols)
   operand.batch_dims = d;
 }
 
-void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
+void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target target) {
   check_dims(op, checked);
   CheckedOperand& a = checked[Slot::a];
   CheckedOperand& b = checked[Slot::b];
@@ -158,7 +164,7 @@ void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
   bind_matrix_dims(a, checked.shows_rows, true);
   if (checked.shows_cols) {
     bind_matrix_dims(b, true, true);
-    if (op == Op::linear) {  // weight is (N, K)
+    if (op.shapes == Shapes::linear) {  // weight is (N, K)
       std::swap(b.rows, b.cols);
       std::swap(b.stride_row, b.stride_col);
     }
@@ -183,15 +189,17 @@ void check_operand_shapes(Op op, CheckedGemm& checked, Target target) {
   if (checked.shows_cols) checked.sizes[checked.dims++] = checked.n;
 }
 
-void check_epilogue_shapes(Op op, CheckedGemm& checked) {
+void check_epilogue_shapes(const Operator& op, CheckedGemm& checked) {
   for (const Slot slot : kAddends) {
     CheckedOperand& operand = checked[slot];
     if (!operand.view) continue;
     // A bias has rows and columns even if the result of matmul with a vector lacks one of them.
     const bool is_bias = slot == Slot::bias;
     bind_matrix_dims(operand, is_bias || checked.shows_rows, is_bias || checked.shows_cols);
-    if (slot == Slot::bias && op == Op::linear) check_linear_bias(op, checked);
-    if (slot == Slot::bias && op != Op::linear && op != Op::gemm) check_bias(op, checked);
+    if (is_bias && op.shapes == Shapes::linear)
+      check_linear_bias(op, checked);
+    else if (is_bias && op.shapes != Shapes::at_least_matrices)
+      check_bias(op, checked);
     check_broadcast(op, checked, operand);
   }
 }

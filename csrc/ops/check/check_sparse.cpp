@@ -17,7 +17,8 @@ constexpr std::uintptr_t kTilesAlignment = 16;
 // The CPU reads the 2-D metadata of compress24, a GPU the 1-D tiles of tile24.
 Slot operand_of(Slot slot) { return slot == Slot::sparse_a ? Slot::a : Slot::b; }
 
-void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& checked, Slot slot) {
+void check_sparse_types(const Operator& op, const Arguments& arguments, const CheckedGemm& checked,
+                        Slot slot) {
   const View& view = checked[operand_of(slot)].view;
   const char* const argument = checked[slot].view.name;
   if (view.dtype == DType::f64)
@@ -40,7 +41,7 @@ void check_sparse_types(Op op, const Arguments& arguments, const CheckedGemm& ch
          "torch.float32; leave acc_dtype out.");
 }
 
-void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
+void check_exclusive(const Operator& op, const CheckedGemm& checked, Slot slot) {
   const char* const argument = checked[slot].view.name;
   for (const Slot slot_beside : {Slot::zero_a, Slot::zero_b, Slot::terms_b})
     if (const View& view = checked[slot_beside].view)
@@ -55,7 +56,7 @@ void check_exclusive(Op op, const CheckedGemm& checked, Slot slot) {
   }
 }
 
-void check_metadata(Op op, const CheckedGemm& checked, Slot slot, Target target) {
+void check_metadata(const Operator& op, const CheckedGemm& checked, Slot slot, Target target) {
   const View& view = checked[slot].view;
   const CheckedOperand& operand = checked[operand_of(slot)];
   const std::int64_t rows = slot == Slot::sparse_a ? checked.m : checked.n;
@@ -89,13 +90,14 @@ std::int64_t stored_k(const CheckedGemm& checked, Slot operand, std::int64_t k) 
   return sparse.view ? value_columns(k, pattern_of(checked[operand].view.dtype)) : k;
 }
 
-void check_single_sparse(Op op, const CheckedGemm& checked) {
+void check_single_sparse(const Operator& op, const CheckedGemm& checked) {
   if (checked[Slot::sparse_a].view && checked[Slot::sparse_b].view)
     fail(name(op), ": sparse_a and sparse_b are given, but tensor cores take one sparse operand; ",
          "decompress the other one.");
 }
 
-void check_sparse(Op op, const Arguments& arguments, Target target, CheckedGemm& checked) {
+void check_sparse(const Operator& op, const Arguments& arguments, Target target,
+                  CheckedGemm& checked) {
   for (const Slot slot : {Slot::sparse_a, Slot::sparse_b}) {
     if (!checked[slot].view) continue;
     check_sparse_types(op, arguments, checked, slot);

@@ -18,7 +18,7 @@ bool read_types(std::string_view text, DType& a, DType& b) {
   return false;
 }
 
-void read_operation(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void read_operation(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const std::string_view text = arguments.operation ? std::string_view(*arguments.operation) : "";
   for (int i = 0; i < kBinaryOperations; ++i) {
     checked.binary = static_cast<BinaryOperation>(i);
@@ -30,7 +30,8 @@ void read_operation(Op op, const Arguments& arguments, CheckedGemm& checked) {
 
 // `from_last`: the dimension of K, counted from the last one. `k`: its extent; -1: all of the
 // bytes.
-void bind(Op op, View& view, DType type, int from_last, std::int64_t k, SubbyteDims& dims) {
+void bind(const Operator& op, View& view, DType type, int from_last, std::int64_t k,
+          SubbyteDims& dims) {
   const char* const elements = type_name(type);
   const std::int64_t per_byte = 8 / bits(type);
   if (!view.known || view.dtype != DType::u8)
@@ -64,7 +65,7 @@ void bind(Op op, View& view, DType type, int from_last, std::int64_t k, SubbyteD
 }
 
 // explain and check_layout have arguments that a binary product has not.
-void check_no_epilogue(Op op, const Arguments& arguments, const CheckedGemm& checked) {
+void check_no_epilogue(const Operator& op, const Arguments& arguments, const CheckedGemm& checked) {
   constexpr SlotSet kOthers = kAllSlots - SlotSet{Slot::a, Slot::b, Slot::out};
   for (const Slot slot : kOthers)
     if (const View& view = checked[slot].view)
@@ -81,8 +82,8 @@ void check_no_epilogue(Op op, const Arguments& arguments, const CheckedGemm& che
 //
 //   a (.., M, K): bytes (.., M, bytes_of(K)), contiguous along the last dimension
 //   b (.., K, N): bytes (.., bytes_of(K), N), contiguous along the dimension before the last
-void bind_subbyte(Op op, const Arguments& arguments, CheckedGemm& checked) {
-  const std::string_view text = arguments.types ? std::string_view(*arguments.types) : "b1,b1";
+void bind_subbyte(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
+  const std::string_view text = *arguments.types;
   DType a = DType::s4, b = DType::s4;
   if (!read_types(text, a, b))
     fail(name(op), ": types is \"", text,

@@ -18,7 +18,7 @@ bool is_empty(const View& view) { return view.elements() == 0; }
 //
 // The length follows from b's shape and strides, and tells two f16 terms from three bf16 terms. An
 // empty vector means that GEMMs read b itself.
-void check_terms(Op op, const CheckedGemm& checked) {
+void check_terms(const Operator& op, const CheckedGemm& checked) {
   const View& view = checked[Slot::terms_b].view;
   if (!view) return;
   const View& a = checked[Slot::a].view;
@@ -42,7 +42,7 @@ void check_terms(Op op, const CheckedGemm& checked) {
          "; pass it as it was returned.");
 }
 
-void bind_terms(Op op, const CheckedGemm& checked, Problem& problem) {
+void bind_terms(const Operator& op, const CheckedGemm& checked, Problem& problem) {
   const View& view = checked[Slot::terms_b].view;
   if (!view || is_empty(view)) return;
   const std::int64_t f16_bytes = std::int64_t(plan::prepared_bytes(problem, kF16Terms));

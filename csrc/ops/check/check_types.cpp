@@ -7,7 +7,7 @@
 namespace tcgemm::ops {
 namespace {
 
-void check_devices(Op op, const CheckedGemm& checked) {
+void check_devices(const Operator& op, const CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   for (const CheckedOperand& operand : checked.operands) {
     const View& view = operand.view;
@@ -22,7 +22,7 @@ void check_devices(Op op, const CheckedGemm& checked) {
   }
 }
 
-void check_operand_types(Op op, const CheckedGemm& checked) {
+void check_operand_types(const Operator& op, const CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   const View& b = checked[Slot::b].view;
   for (const View* view : {&a, &b}) {
@@ -42,7 +42,7 @@ void check_operand_types(Op op, const CheckedGemm& checked) {
 
 // Sets the types that tensor cores multiply. f16, bf16, f64 and int8 operands accept the precisions
 // of f32 and ignore them, so that one setting for a whole model does not fail. fp8 has its own.
-void check_precision(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void check_precision(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   const bool fp8 = is_fp8(a.dtype);
   const bool f32 = a.dtype == DType::f32;
@@ -78,7 +78,7 @@ const char* result_dtypes(DType input) {
   return "torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2";
 }
 
-void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void check_result_type(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const DType input = checked[Slot::a].view.dtype;
   checked.out_dtype = default_result(input);
   if (!arguments.out_dtype) return;
@@ -89,7 +89,7 @@ void check_result_type(Op op, const Arguments& arguments, CheckedGemm& checked) 
        "; ask for one of these, or leave out_dtype out.");
 }
 
-void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void check_accumulator(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const DType input = checked[Slot::a].view.dtype;
   checked.accumulator = default_accumulator(input);
   if (!arguments.acc_dtype) return;
@@ -103,7 +103,7 @@ void check_accumulator(Op op, const Arguments& arguments, CheckedGemm& checked) 
 }
 
 // c, bias and residual are s32 for an s32 result, else a dtype that f32 (f64) holds exactly.
-void check_addend_types(Op op, const CheckedGemm& checked) {
+void check_addend_types(const Operator& op, const CheckedGemm& checked) {
   const bool f64 = checked.out_dtype == DType::f64;
   const bool s32 = checked.out_dtype == DType::s32;
   for (const Slot slot : kAddends) {
@@ -120,7 +120,7 @@ void check_addend_types(Op op, const CheckedGemm& checked) {
   }
 }
 
-void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void check_activation(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   checked.activation = Activation::none;
   if (!arguments.activation) return;
   if (set_activation(*arguments.activation, checked.activation)) return;
@@ -130,13 +130,13 @@ void check_activation(Op op, const Arguments& arguments, CheckedGemm& checked) {
 }
 
 // Scales and zero points.
-void check_dtype(Op op, const View& view, DType type, const char* kind) {
+void check_dtype(const Operator& op, const View& view, DType type, const char* kind) {
   if (view.known && view.dtype == type) return;
   fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", kind, " are ", type_name(type),
        "; convert it with .to(", type_name(type), ").");
 }
 
-void check_scale_types(Op op, const CheckedGemm& checked) {
+void check_scale_types(const Operator& op, const CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   for (const Slot slot : kScales)
     if (const View& view = checked[slot].view) check_dtype(op, view, DType::f32, "scales");
@@ -151,7 +151,7 @@ void check_scale_types(Op op, const CheckedGemm& checked) {
 }
 
 // An s32 result is computed modulo 2^32, so no step of its epilogue may round.
-void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checked) {
+void check_integers(const Operator& op, const Arguments& arguments, const CheckedGemm& checked) {
   if (checked.out_dtype != DType::s32) return;
   constexpr const char* kWhy = ", but a torch.int32 result is computed in integers alone; ";
   constexpr const char* kRemedy = "pass an out_dtype such as torch.bfloat16.";
@@ -166,13 +166,13 @@ void check_integers(Op op, const Arguments& arguments, const CheckedGemm& checke
   for (const Slot slot : kScales)
     if (const View& view = checked[slot].view)
       fail(name(op), ": ", view.name, " is given", kWhy, "leave it out, or ", kRemedy);
-  if (returns_amax(op) || arguments.amax)
+  if (op.has(kAmax) || arguments.amax)
     fail(name(op), ": amax is asked for", kWhy, "leave it out, or ", kRemedy);
 }
 
 }  // namespace
 
-void check_types(Op op, const Arguments& arguments, CheckedGemm& checked) {
+void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   check_devices(op, checked);
   check_operand_types(op, checked);
   check_precision(op, arguments, checked);

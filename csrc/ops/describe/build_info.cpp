@@ -1,11 +1,11 @@
-// Writes the macros that setup.py defines, and the catalog, as one line of JSON.
-#include "ops/describe/build_info.h"
-
+// The question build_info: the macros that setup.py defines, and the catalog.
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "catalog.h"
 #include "ops/json.h"
+#include "ops/operators.h"
 
 #ifndef TCGEMM_NVCC  // a CPU build has none
 #define TCGEMM_NVCC ""
@@ -69,17 +69,20 @@ JsonObject code() {
 
 }  // namespace
 
-std::string build_info() {
-  return JsonObject()
-      .add("version", TCGEMM_VERSION)
-      .add("cuda", cuda_version())
-      .add("arches", arches())
-      .add("code", code())
-      .add("kernels", kernels())
-      .add("configs", configs())
-      .add("torch_target", "2.11")
-      .add("compiler", "g++ " __VERSION__)
-      .json();
+// Keys: version, cuda (null in a CPU build), arches, code (compute capability of a GPU -> the
+// architecture whose code it runs), kernels (names of the configs in this build), configs,
+// torch_target, compiler.
+Results build_info(const Call&) {
+  return text_result(JsonObject()
+                         .add("version", TCGEMM_VERSION)
+                         .add("cuda", cuda_version())
+                         .add("arches", arches())
+                         .add("code", code())
+                         .add("kernels", kernels())
+                         .add("configs", configs())
+                         .add("torch_target", "2.11")
+                         .add("compiler", "g++ " __VERSION__)
+                         .json());
 }
 
 }  // namespace tcgemm::ops

@@ -1,6 +1,9 @@
-// Writes the tables of the catalog, of the instructions and of the known GPUs as JSON.
-#include "ops/describe/catalog_query.h"
-
+// The questions about the catalog and the known GPUs, which need no tensors and no GPU:
+//
+//   _catalog      the configs of kCatalog, the rows of kInstructions, and the known GPUs
+//   _known_device the known GPU that a driver's name, capability and SM count identify
+//   _device_rates the rates of a GPU as the driver reports it, known or not
+//   _code         whose code of a build a GPU runs
 #include <string>
 #include <string_view>
 
@@ -10,6 +13,7 @@
 #include "isa/mma_instructions.h"
 #include "ops/error.h"
 #include "ops/json.h"
+#include "ops/operators.h"
 #include "ops/stack_reader.h"
 #include "plan/operand.h"
 
@@ -94,38 +98,6 @@ JsonObject describe(const Device& device) {
       .add("code", name(code_on(device.compute_capability)).text);
 }
 
-void catalog_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  JsonArray devices;
-  for (const KnownDevice& known : kKnownDevices) devices.add(describe(known.device));
-  stack[0] = box_bytes(JsonObject()
-                           .add("configs", catalog_rows())
-                           .add("instructions", instruction_rows())
-                           .add("devices", devices)
-                           .json());
-}
-
-void known_device_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  StackReader reader(stack);
-  const std::string name = reader.string();
-  const int capability = int(reader.integer());
-  const int multiprocessors = int(reader.integer());
-  const Device* device = find_known_device(name, capability, multiprocessors);
-  stack[0] = box_bytes(device ? describe(*device).json() : "null");
-}
-
-void device_rates_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  StackReader reader(stack);
-  const std::string name = reader.string();
-  Device device;
-  device.name = name.c_str();
-  device.compute_capability = int(reader.integer());
-  device.multiprocessors = int(reader.integer());
-  const double clock_khz = reader.real();
-  const double memory_clock_khz = reader.real();
-  set_rates(device, {clock_khz, memory_clock_khz, int(reader.integer())});
-  stack[0] = box_bytes(describe(device).json());
-}
-
 // core/code.h reads the digits of an item as an int.
 void check_arches(std::string_view arches) {
   int digits = 0;
@@ -138,22 +110,47 @@ void check_arches(std::string_view arches) {
   }
 }
 
-void code_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  StackReader reader(stack);
+}  // namespace
+
+Results catalog(const Call&) {
+  JsonArray devices;
+  for (const KnownDevice& known : kKnownDevices) devices.add(describe(known.device));
+  return text_result(JsonObject()
+                         .add("configs", catalog_rows())
+                         .add("instructions", instruction_rows())
+                         .add("devices", devices)
+                         .json());
+}
+
+Results known_device(const Call& call) {
+  StackReader reader(call.stack);
+  const std::string name = reader.string();
+  const int capability = int(reader.integer());
+  const int multiprocessors = int(reader.integer());
+  const Device* device = find_known_device(name, capability, multiprocessors);
+  return text_result(device ? describe(*device).json() : "null");
+}
+
+Results device_rates(const Call& call) {
+  StackReader reader(call.stack);
+  const std::string name = reader.string();
+  Device device;
+  device.name = name.c_str();
+  device.compute_capability = int(reader.integer());
+  device.multiprocessors = int(reader.integer());
+  const double clock_khz = reader.real();
+  const double memory_clock_khz = reader.real();
+  set_rates(device, {clock_khz, memory_clock_khz, int(reader.integer())});
+  return text_result(describe(device).json());
+}
+
+Results code(const Call& call) {
+  StackReader reader(call.stack);
   const int capability = int(reader.integer());
   const std::string arches = reader.string();
   check_arches(arches);
-  const Code code = code_on(capability, arches.empty() ? kArches : std::string_view(arches));
-  stack[0] = box_bytes(json_string(name(code).text));
-}
-
-}  // namespace
-
-void register_catalog(torch::stable::detail::StableLibrary& library) {
-  library.impl("_catalog", catalog_kernel);
-  library.impl("_known_device", known_device_kernel);
-  library.impl("_device_rates", device_rates_kernel);
-  library.impl("_code", code_kernel);
+  const Code runs = code_on(capability, arches.empty() ? kArches : std::string_view(arches));
+  return text_result(json_string(name(runs).text));
 }
 
 }  // namespace tcgemm::ops

@@ -1,7 +1,11 @@
-// Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is allocated.
+// explain and check_layout describe what a GPU would do with a call, by the checks and the planner
+// of the call: Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is
+// allocated.
 #include "ops/describe/explain.h"
 
+#include "ops/arguments.h"
 #include "ops/check/check.h"
+#include "ops/operators.h"
 #include "ops/product/batch.h"
 #include "plan/planner.h"
 
@@ -10,15 +14,14 @@ namespace {
 
 constexpr const char* kDefaultDevice = "H200";
 
-const Device& choose_device(Op op, const Arguments& arguments, DeviceOf device_of) {
-  if (!arguments.device) {
-    if (const Device* device = device_of(arguments)) return *device;
-  }
+const Device& choose_device(const Call& call, const Arguments& arguments) {
+  if (!arguments.device && call.backend.device_of)
+    if (const Device* device = call.backend.device_of(arguments)) return *device;
   const std::string& requested = arguments.device ? *arguments.device : kDefaultDevice;
   const Device* device = plan::find_device(requested);
   if (!device)
-    fail(name(op), ": device is \"", requested, "\", but the known GPUs are ", plan::device_names(),
-         "; pass one of these names, or None for the GPU of the tensors.");
+    fail(name(call.op), ": device is \"", requested, "\", but the known GPUs are ",
+         plan::device_names(), "; pass one of these names, or None for the GPU of the tensors.");
   return *device;
 }
 
@@ -57,11 +60,42 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
-std::string answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
+Results answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
   JsonObject object;
   object.add("text", text).add("products", products);
   if (facts.config_index >= 0) add_facts(object, facts);
-  return object.json();
+  return text_result(object.json());
+}
+
+// JSON: the text, and the fields of plan::Facts if a kernel is launched.
+Results describe(const Call& call, decltype(&plan::explain) text_of) {
+  const Operator& op = call.op;
+  const Arguments arguments = unbox(call);
+  CheckedGemm checked;
+  check(op, arguments, Target::plan, checked);
+  const Device& device = choose_device(call, arguments);
+  std::int64_t strides[kMaxDims];
+  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
+  if (checked.empty())
+    return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
+                       "; nothing is launched."),
+                  {}, 0);
+  BatchedProblem batched;
+  make_problems(op, checked, arguments, batched);
+  const bool copied =
+      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
+  if (copied) {
+    bind_unallocated_out(checked, strides);
+    batched = {};
+    make_problems(op, checked, arguments, batched);
+  }
+  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
+  const Problem& problem = batched.problem;
+  const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  std::string text = text_of(problem, plan, device);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return answer(text + batch_and_device_lines(checked, batched, device, copied),
+                plan::facts(problem, plan, device), batched.count());
 }
 
 }  // namespace
@@ -97,33 +131,8 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
       .add("why", facts.why);
 }
 
-std::string describe(Op op, const Arguments& arguments, DeviceOf device_of) {
-  CheckedGemm checked;
-  check(op, arguments, Target::plan, checked);
-  const Device& device = choose_device(op, arguments, device_of);
-  std::int64_t strides[kMaxDims];
-  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
-  if (checked.empty())
-    return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
-                       "; nothing is launched."),
-                  {}, 0);
-  BatchedProblem batched;
-  make_problems(op, checked, arguments, batched);
-  const bool copied =
-      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
-  if (copied) {
-    bind_unallocated_out(checked, strides);
-    batched = {};
-    make_problems(op, checked, arguments, batched);
-  }
-  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
-  const Problem& problem = batched.problem;
-  const Plan plan = plan::make_plan(problem, device, arguments.filter());
-  std::string text = op == Op::check_layout ? plan::check_layout(problem, plan, device)
-                                            : plan::explain(problem, plan, device);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return answer(text + batch_and_device_lines(checked, batched, device, copied),
-                plan::facts(problem, plan, device), batched.count());
-}
+Results explain(const Call& call) { return describe(call, plan::explain); }
+
+Results check_layout(const Call& call) { return describe(call, plan::check_layout); }
 
 }  // namespace tcgemm::ops

@@ -1,6 +1,4 @@
-// Parses the words and numbers of a product, plans it, and writes the plan as JSON.
-#include "ops/describe/plan_query.h"
-
+// The question _plan: Problem -> Plan -> JSON, for a GPU by name, without tensors.
 #include <array>
 #include <optional>
 #include <string>
@@ -15,6 +13,7 @@
 #include "ops/describe/explain.h"
 #include "ops/error.h"
 #include "ops/json.h"
+#include "ops/operators.h"
 #include "ops/product/batch_invariant.h"
 #include "ops/stack_reader.h"
 #include "plan/planner.h"
@@ -325,21 +324,17 @@ std::string answer(const Problem& problem, const Plan& plan, const Device& devic
       .json();
 }
 
-void plan_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  const Question question = read(stack);
+}  // namespace
+
+Results plan_of(const Call& call) {
+  const Question question = read(call.stack);
   const Device* device = plan::find_device(question.device);
   if (!device)
     fail("tcgemm: no device is called '", question.device, "'; expected one of ",
          plan::device_names(), ".");
   const Problem problem = problem_of(question);
   const Plan plan = plan::make_plan(problem, *device, question.kernel);
-  stack[0] = box_bytes(answer(problem, plan, *device));
-}
-
-}  // namespace
-
-void register_plan(torch::stable::detail::StableLibrary& library) {
-  library.impl("_plan", plan_kernel);
+  return text_result(answer(problem, plan, *device));
 }
 
 }  // namespace tcgemm::ops

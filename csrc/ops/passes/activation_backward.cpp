@@ -1,54 +1,51 @@
 // The checks of _sum_rows and _activation_backward, and the view of g as one batch of matrices.
-#include "ops/passes/activation_backward.h"
-
 #include <algorithm>
 
 #include "ops/merged_dim.h"
+#include "ops/operators.h"
 #include "ops/stack_reader.h"
 
 namespace tcgemm::ops {
 namespace {
 
-constexpr const char* kName = "tcgemm";
-
 bool is_float(DType type) {
   return type == DType::f16 || type == DType::bf16 || type == DType::f32;
 }
 
-Activation activation_of(const std::string& text) {
+Activation activation_of(const char* op, const std::string& text) {
   Activation activation;
   if (set_activation(text, activation)) return activation;
-  fail(kName, ": activation is \"", text,
+  fail(op, ": activation is \"", text,
        "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these.");
 }
 
-DType float_dtype(const char* argument, std::int32_t number) {
+DType float_dtype(const char* op, const char* argument, std::int32_t number) {
   DType type = DType::f32;
   if (!dtype_of(number, type) || !is_float(type))
-    fail(kName, ": ", argument, " is ", type_name(number),
+    fail(op, ": ", argument, " is ", type_name(number),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what the backward writes; pass "
          "one of these.");
   return type;
 }
 
-void check_operand(const View& view) {
+void check_operand(const char* op, const View& view) {
   if (!view.known || !is_float(view.dtype))
-    fail(kName, ": ", view.name, " is ", type_name(view.scalar_type),
+    fail(op, ": ", view.name, " is ", type_name(view.scalar_type),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what the backward reads; "
          "convert it with .to(...).");
   if (view.dims < 1)
-    fail(kName, ": ", view.name, " has no dimensions, but needs columns; reshape it to (1,).");
+    fail(op, ": ", view.name, " has no dimensions, but needs columns; reshape it to (1,).");
 }
 
-void check_like(const View& z, const View& g) {
+void check_like(const char* op, const View& z, const View& g) {
   if (!z.same_device(g))
-    fail(kName, ": z is on ", device_name(z), ", but g is on ", device_name(g),
+    fail(op, ": z is on ", device_name(z), ", but g is on ", device_name(g),
          "; both must be on one device: move z with .to(\"", device_name(g), "\").");
   if (z.scalar_type != g.scalar_type)
-    fail(kName, ": z is ", type_name(z.scalar_type), ", but g is ", type_name(g.scalar_type),
+    fail(op, ": z is ", type_name(z.scalar_type), ", but g is ", type_name(g.scalar_type),
          "; convert z with .to(g.dtype).");
   if (z.dims != g.dims || !std::equal(z.sizes, z.sizes + z.dims, g.sizes))
-    fail(kName, ": z has shape ", z.shape(), ", but g has shape ", g.shape(),
+    fail(op, ": z has shape ", z.shape(), ", but g has shape ", g.shape(),
          "; both need the shape of the result.");
 }
 
@@ -65,62 +62,68 @@ bool bind_matrices(const View& g, ActivationBackward& task) {
   return true;
 }
 
+// The arguments of both operators; _sum_rows has neither z nor activation nor dtype.
+struct ActivationBackwardArguments {
+  TensorHandle g, z;
+  std::string activation;
+  std::int32_t dtype = -1;  // torch's number
+  std::optional<std::int32_t> sum_dtype;
+};
+
+// The gradient before the activation, null for _sum_rows, and the sums.
+Results run(const Call& call, const ActivationBackwardArguments& arguments) {
+  const char* const op = name(call.op);
+  View g = view_of(op, "g", arguments.g), z = view_of(op, "z", arguments.z);
+  check_backend(call.backend.target, op, {g});
+  check_operand(op, g);
+  ActivationBackward task;
+  TensorHandle g_copy, z_copy;
+  if (!bind_matrices(g, task)) {
+    g_copy = contiguous_copy("a contiguous copy of g", arguments.g, g);
+    g = view_of(op, "g", g_copy);
+    bind_matrices(g, task);
+  }
+  TensorHandle gz, sums;
+  if (z) {
+    check_like(op, z, g);
+    task.activation = activation_of(op, arguments.activation);
+    task.gz_dtype = float_dtype(op, "dtype", arguments.dtype);
+    if (!is_contiguous(z)) {
+      z_copy = contiguous_copy("a contiguous copy of z", arguments.z, z);
+      z = view_of(op, "z", z_copy);
+    }
+    task.z = {z.address, z.dtype, task.cols, 1, task.rows * task.cols};
+    gz = allocate("the gradient before the activation", g.shape(), arguments.dtype, g);
+    task.gz = data(gz);
+  }
+  const std::int64_t columns = arguments.sum_dtype ? task.cols : 0;
+  const std::int32_t sum_dtype = arguments.sum_dtype.value_or(g.scalar_type);
+  task.sum_dtype = float_dtype(op, "sum_dtype", sum_dtype);
+  sums = allocate("the gradient of the bias", {&columns, 1}, sum_dtype, g);
+  if (arguments.sum_dtype) task.sums = data(sums);
+  if (task.cols > 0) call.backend.activation_backward(task, g);
+  return {std::move(gz), std::move(sums)};
+}
+
 }  // namespace
 
-ActivationBackwardArguments unbox_sum_rows(std::uint64_t* stack) {
-  StackReader reader(stack);
+Results sum_rows(const Call& call) {
+  StackReader reader(call.stack);
   ActivationBackwardArguments arguments;
   arguments.g = reader.tensor();
   arguments.sum_dtype = reader.dtype();
-  return arguments;
+  return run(call, arguments);
 }
 
-ActivationBackwardArguments unbox_activation_backward(std::uint64_t* stack) {
-  StackReader reader(stack);
+Results activation_backward(const Call& call) {
+  StackReader reader(call.stack);
   ActivationBackwardArguments arguments;
   arguments.g = reader.tensor();
   arguments.z = reader.tensor();
   arguments.activation = reader.string();
   arguments.dtype = reader.dtype();
   arguments.sum_dtype = reader.optional_dtype();
-  return arguments;
-}
-
-ActivationBackwardResults activation_backward(const ActivationBackwardArguments& arguments,
-                                              Target target, ActivationBackwardBackend backend) {
-  View g = view_of(kName, "g", arguments.g), z = view_of(kName, "z", arguments.z);
-  if (target == Target::none) {
-    refuse_device(kName, g);
-    refuse_dtype(kName, g);
-  }
-  check_operand(g);
-  ActivationBackward task;
-  TensorHandle g_copy, z_copy;
-  if (!bind_matrices(g, task)) {
-    g_copy = contiguous_copy("a contiguous copy of g", arguments.g, g);
-    g = view_of(kName, "g", g_copy);
-    bind_matrices(g, task);
-  }
-  ActivationBackwardResults results;
-  if (z) {
-    check_like(z, g);
-    task.activation = activation_of(arguments.activation);
-    task.gz_dtype = float_dtype("dtype", arguments.dtype);
-    if (!is_contiguous(z)) {
-      z_copy = contiguous_copy("a contiguous copy of z", arguments.z, z);
-      z = view_of(kName, "z", z_copy);
-    }
-    task.z = {z.address, z.dtype, task.cols, 1, task.rows * task.cols};
-    results.gz = allocate("the gradient before the activation", g.shape(), arguments.dtype, g);
-    task.gz = data(results.gz);
-  }
-  const std::int64_t sums = arguments.sum_dtype ? task.cols : 0;
-  const std::int32_t sum_dtype = arguments.sum_dtype.value_or(g.scalar_type);
-  task.sum_dtype = float_dtype("sum_dtype", sum_dtype);
-  results.sums = allocate("the gradient of the bias", {&sums, 1}, sum_dtype, g);
-  if (arguments.sum_dtype) task.sums = data(results.sums);
-  if (task.cols > 0) backend(task, g);
-  return results;
+  return run(call, arguments);
 }
 
 }  // namespace tcgemm::ops

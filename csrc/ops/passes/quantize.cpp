@@ -2,37 +2,35 @@
 //
 //   x (..., M, K)   tensor, row, 1x128:  rows are M and the dimensions before M that merge with it
 //                   128x128:             rows are M, since a block does not cross two matrices
-#include "ops/passes/quantize.h"
-
 #include <algorithm>
 
 #include "ops/merged_dim.h"
+#include "ops/operators.h"
+#include "ops/stack_reader.h"
 
 namespace tcgemm::ops {
 namespace {
 
-constexpr const char* kName = "tcgemm.quantize";
-
-Granularity granularity_of(const std::string& text) {
+Granularity granularity_of(const char* op, const std::string& text) {
   for (int i = 0; i < kGranularities; ++i)
     if (text == name(static_cast<Granularity>(i))) return static_cast<Granularity>(i);
-  fail(kName, ": granularity is \"", text,
+  fail(op, ": granularity is \"", text,
        "\", but there are \"tensor\", \"row\", \"1x128\" and \"128x128\"; pass one of these.");
 }
 
-void check(const View& x, std::int32_t dtype, Quantization& q) {
+void check(const char* op, const View& x, std::int32_t dtype, Quantization& q) {
   if (!x.known || (x.dtype != DType::f16 && x.dtype != DType::bf16 && x.dtype != DType::f32))
-    fail(kName, ": x is ", type_name(x.scalar_type),
+    fail(op, ": x is ", type_name(x.scalar_type),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what can be quantised; convert "
          "it with .to(...).");
   const bool known = dtype_of(dtype, q.dtype);
   if (!known || (!is_fp8(q.dtype) && q.dtype != DType::s8))
-    fail(kName, ": dtype is ", type_name(dtype),
+    fail(op, ": dtype is ", type_name(dtype),
          ", but values are torch.float8_e4m3fn, torch.float8_e5m2 or torch.int8; pass one of "
          "these.");
   const std::int64_t least = q.granularity == Granularity::block_128x128 ? 2 : 1;
   if (x.dims < least)
-    fail(kName, ": x has shape ", x.shape(), ", but granularity \"", name(q.granularity),
+    fail(op, ": x has shape ", x.shape(), ", but granularity \"", name(q.granularity),
          "\" needs a dimension for each of rows and columns that it divides: at least ", least,
          "; reshape it.");
 }
@@ -67,25 +65,25 @@ std::int64_t scale_sizes(const View& x, Granularity granularity, std::int64_t* s
 }
 
 // Checks a given scale. `copy` keeps a contiguous one, if the given one is not.
-float* given_scale(const TensorHandle& scale, const View& x, Granularity granularity, Shape shape,
-                   TensorHandle& copy) {
-  const View view = view_of(kName, "scale", scale);
+float* given_scale(const char* op, const TensorHandle& scale, const View& x,
+                   Granularity granularity, Shape shape, TensorHandle& copy) {
+  const View view = view_of(op, "scale", scale);
   if (!view.same_device(x))
-    fail(kName, ": scale is on ", device_name(view), ", but x is on ", device_name(x),
+    fail(op, ": scale is on ", device_name(view), ", but x is on ", device_name(x),
          "; move it with .to(x.device).");
   if (!view.known || view.dtype != DType::f32)
-    fail(kName, ": scale is ", type_name(view.scalar_type),
+    fail(op, ": scale is ", type_name(view.scalar_type),
          ", but it must be torch.float32; convert it with .float().");
   const bool one = granularity == Granularity::tensor;
   const bool fits =
       one ? view.elements() == 1
           : view.dims == shape.dims && std::equal(view.sizes, view.sizes + view.dims, shape.sizes);
   if (!fits && one)
-    fail(kName, ": scale has shape ", view.shape(),
+    fail(op, ": scale has shape ", view.shape(),
          ", but granularity \"tensor\" has one scale; pass a tensor of one element, or the "
          "granularity of this scale.");
   if (!fits)
-    fail(kName, ": scale has shape ", view.shape(), ", but x of shape ", x.shape(),
+    fail(op, ": scale has shape ", view.shape(), ", but x of shape ", x.shape(),
          " with granularity \"", name(granularity), "\" has scales of shape ", shape,
          "; pass that shape, or the granularity of this scale.");
   std::int64_t strides[kMaxDims];
@@ -97,37 +95,43 @@ float* given_scale(const TensorHandle& scale, const View& x, Granularity granula
   return reinterpret_cast<float*>(view.address);
 }
 
-}  // namespace
-
-QuantizeResults quantize(const QuantizeArguments& arguments, Target target,
-                         QuantizeBackend backend) {
-  View x = view_of(kName, "x", arguments.x);
-  if (target == Target::none) {
-    refuse_device(kName, x);
-    refuse_dtype(kName, x);
-  }
+// `has_scale`: the overload with a scale, which returns amax. The other returns the scales.
+Results run(const Call& call, bool has_scale) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle tensor = reader.tensor();
+  const TensorHandle scale = has_scale ? reader.tensor() : TensorHandle();
+  const std::int32_t dtype = reader.dtype();
+  const std::string granularity = reader.string();
+  View x = view_of(op, "x", tensor);
+  check_backend(call.backend.target, op, {x});
   Quantization q;
-  q.granularity = granularity_of(arguments.granularity);
-  check(x, arguments.dtype, q);
+  q.granularity = granularity_of(op, granularity);
+  check(op, x, dtype, q);
 
   TensorHandle copy;
   if (!bind_matrices(x, q)) {
-    copy = contiguous_copy("a contiguous copy of x", arguments.x, x);
-    x = view_of(kName, "x", copy);
+    copy = contiguous_copy("a contiguous copy of x", tensor, x);
+    x = view_of(op, "x", copy);
     bind_matrices(x, q);
   }
   std::int64_t sizes[kMaxDims];
   const std::int64_t dims = scale_sizes(x, q.granularity, sizes);
   TensorHandle scale_copy;
-  if (arguments.scale)
-    q.scales = given_scale(arguments.scale, x, q.granularity, {sizes, dims}, scale_copy);
-  QuantizeResults results{allocate("the values", x.shape(), arguments.dtype, x),
-                          allocate(arguments.scale ? "amax" : "the scales", {sizes, dims},
-                                   scalar_type_of(DType::f32), x)};
-  q.values = data(results.values);
-  (arguments.scale ? q.amax : q.scales) = static_cast<float*>(data(results.groups));
-  backend(q, x);
-  return results;
+  if (scale) q.scales = given_scale(op, scale, x, q.granularity, {sizes, dims}, scale_copy);
+  TensorHandle values = allocate("the values", x.shape(), dtype, x);
+  TensorHandle groups =
+      allocate(scale ? "amax" : "the scales", {sizes, dims}, scalar_type_of(DType::f32), x);
+  q.values = data(values);
+  (scale ? q.amax : q.scales) = static_cast<float*>(data(groups));
+  call.backend.quantize(q, x);
+  return {std::move(values), std::move(groups)};
 }
+
+}  // namespace
+
+Results quantize(const Call& call) { return run(call, false); }
+
+Results quantize_scaled(const Call& call) { return run(call, true); }
 
 }  // namespace tcgemm::ops

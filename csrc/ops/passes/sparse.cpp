@@ -1,9 +1,9 @@
 // The checks of the 2:4 operators, and the tensors that they allocate.
-#include "ops/passes/sparse.h"
-
 #include <torch/csrc/stable/c/shim.h>
 
 #include "core/params.h"
+#include "ops/operators.h"
+#include "ops/stack_reader.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -107,23 +107,30 @@ TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t scala
   return allocate(what, {&size, 1}, scalar_type, like);
 }
 
-View read_w(const char* op, const SparseArguments& arguments, Pattern pattern) {
-  const View w = view_of(op, "w", arguments.w);
+View read_w(const char* op, const TensorHandle& tensor, Pattern pattern) {
+  const View w = view_of(op, "w", tensor);
   check_type(op, "w", w.scalar_type, pattern);
   check_matrix(op, w, "(M, K)");
   return w;
 }
 
-SparseResults compress(const char* op, const SparseArguments& arguments,
-                       const SparseBackend& backend) {
+}  // namespace
+
+Results compress24(const Call& call) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle tensor = reader.tensor();
+  const std::string pattern = reader.string();
+  const bool prune = reader.flag();
+  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   Compression c;
-  c.pattern = parse_pattern(op, arguments.pattern);
-  c.prune = arguments.flag;
-  const View w = read_w(op, arguments, c.pattern);
+  c.pattern = parse_pattern(op, pattern);
+  c.prune = prune;
+  const View w = read_w(op, tensor, c.pattern);
   c.w = matrix(w);
   c.rows = w.sizes[0];
   c.k = w.sizes[1];
-  SparseResults results{
+  Results results{
       matrix_like("the values", c.rows, value_columns(c.k, c.pattern), w.scalar_type, w),
       matrix_like("the metadata", c.rows, metadata_columns(c.k, c.pattern),
                   scalar_type_of(DType::u8), w),
@@ -131,17 +138,23 @@ SparseResults compress(const char* op, const SparseArguments& arguments,
   c.values = data(results[0]);
   c.metadata = static_cast<std::uint8_t*>(data(results[1]));
   c.excess = static_cast<std::int64_t*>(data(results[2]));
-  backend.compress(c, w);
+  call.backend.compress(c, w);
   return results;
 }
 
-SparseResults decompress(const char* op, const SparseArguments& arguments,
-                         const SparseBackend& backend) {
+Results decompress24(const Call& call) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle values_tensor = reader.tensor();
+  const TensorHandle metadata_tensor = reader.tensor();
+  const std::int64_t k = reader.integer();
+  const std::string pattern = reader.string();
+  const View values = view_of(op, "values", values_tensor);
+  const View metadata = view_of(op, "metadata", metadata_tensor);
+  check_backend(call.backend.target, op, {values, metadata});
   Decompression d;
-  d.pattern = parse_pattern(op, arguments.pattern);
-  d.k = arguments.k;
-  const View values = view_of(op, "values", arguments.values);
-  const View metadata = view_of(op, "metadata", arguments.metadata);
+  d.pattern = parse_pattern(op, pattern);
+  d.k = k;
   check_same_device(op, metadata, values);
   check_type(op, "values", values.scalar_type, d.pattern);
   check_matrix(op, values, "(M, kept ones of a row)");
@@ -153,18 +166,23 @@ SparseResults decompress(const char* op, const SparseArguments& arguments,
   d.values = matrix(values);
   d.metadata = matrix(metadata);
   d.rows = values.sizes[0];
-  SparseResults results{matrix_like("the result", d.rows, d.k, values.scalar_type, values)};
+  Results results{matrix_like("the result", d.rows, d.k, values.scalar_type, values)};
   d.w = data(results[0]);
-  backend.decompress(d, values);
+  call.backend.decompress(d, values);
   return results;
 }
 
-SparseResults gather(const char* op, const SparseArguments& arguments,
-                     const SparseBackend& backend) {
+Results gather24(const Call& call) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle tensor = reader.tensor();
+  const TensorHandle metadata_tensor = reader.tensor();
+  const std::string pattern = reader.string();
+  const View metadata = view_of(op, "metadata", metadata_tensor);
+  check_backend(call.backend.target, op, {view_of(op, "w", tensor), metadata});
   Gathering g;
-  g.pattern = parse_pattern(op, arguments.pattern);
-  const View w = read_w(op, arguments, g.pattern);
-  const View metadata = view_of(op, "metadata", arguments.metadata);
+  g.pattern = parse_pattern(op, pattern);
+  const View w = read_w(op, tensor, g.pattern);
   check_same_device(op, metadata, w);
   check_metadata(op, metadata);
   g.rows = w.sizes[0];
@@ -173,71 +191,64 @@ SparseResults gather(const char* op, const SparseArguments& arguments,
   check_rows(op, metadata, w);
   g.w = matrix(w);
   g.metadata = matrix(metadata);
-  SparseResults results{
+  Results results{
       matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.scalar_type, w)};
   g.values = data(results[0]);
-  backend.gather(g, w);
+  call.backend.gather(g, w);
   return results;
 }
 
-SparseResults prune(const char* op, const SparseArguments& arguments,
-                    const SparseBackend& backend) {
+Results prune24(const Call& call) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle tensor = reader.tensor();
+  const std::string pattern = reader.string();
+  const bool transposable = reader.flag();
+  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   Pruning p;
-  p.pattern = parse_pattern(op, arguments.pattern);
-  p.transposable = arguments.flag;
+  p.pattern = parse_pattern(op, pattern);
+  p.transposable = transposable;
   if (p.transposable && p.pattern != Pattern::two_of_four)
     fail(op, ": transposable pruning is of \"2:4\", but pattern is \"", name(p.pattern),
          "\"; pass pattern=\"2:4\", or prune without transposable.");
-  const View w = read_w(op, arguments, p.pattern);
+  const View w = read_w(op, tensor, p.pattern);
   p.w = matrix(w);
   p.rows = w.sizes[0];
   p.k = w.sizes[1];
-  SparseResults results{matrix_like("the result", p.rows, p.k, w.scalar_type, w)};
+  Results results{matrix_like("the result", p.rows, p.k, w.scalar_type, w)};
   p.pruned = data(results[0]);
-  backend.prune(p, w);
+  call.backend.prune(p, w);
   return results;
 }
 
-SparseResults tile(const char* op, const SparseArguments& arguments, const SparseBackend& backend) {
+Results tile24(const Call& call) {
+  const char* const op = name(call.op);
+  StackReader reader(call.stack);
+  const TensorHandle tensor = reader.tensor();
+  const std::int64_t k = reader.integer();
+  const std::string pattern = reader.string();
+  const std::int32_t scalar_type = reader.dtype();
+  const View metadata = view_of(op, "metadata", tensor);
+  check_backend(call.backend.target, op, {metadata});
   MetadataTiling t;
-  t.pattern = parse_pattern(op, arguments.pattern);
-  const View metadata = view_of(op, "metadata", arguments.metadata);
-  const DType dtype = check_type(op, "dtype", arguments.dtype, t.pattern);
+  t.pattern = parse_pattern(op, pattern);
+  const DType dtype = check_type(op, "dtype", scalar_type, t.pattern);
   if (t.pattern != pattern_of(dtype))
     fail(op, ": ", type_name(dtype),
          " that is 2:4 cannot be multiplied as tf32, which takes 1:2; convert the tensor to "
          "torch.bfloat16, or prune it with pattern=\"1:2\".");
   check_metadata(op, metadata);
-  check_k(op, arguments.k);
-  check_columns(op, metadata, metadata_columns(arguments.k, t.pattern), arguments.k, t.pattern);
+  check_k(op, k);
+  check_columns(op, metadata, metadata_columns(k, t.pattern), k, t.pattern);
   t.metadata = matrix(metadata);
   t.rows = metadata.sizes[0];
-  t.k = arguments.k;
+  t.k = k;
   t.bits = bits(dtype);
   const std::int64_t tile_bytes = MetadataTiles{t.rows, t.k, t.bits}.bytes();
-  SparseResults results{vector_like("the tiles", tile_bytes, scalar_type_of(DType::u8), metadata)};
+  Results results{vector_like("the tiles", tile_bytes, scalar_type_of(DType::u8), metadata)};
   t.tiles = static_cast<std::uint32_t*>(data(results[0]));
-  backend.tile(t, metadata);
+  call.backend.tile(t, metadata);
   return results;
-}
-
-// Throws the reason why no backend computes a call with these tensors.
-[[noreturn]] void refuse(const char* op, const SparseArguments& arguments) {
-  const View views[] = {view_of(op, "w", arguments.w), view_of(op, "values", arguments.values),
-                        view_of(op, "metadata", arguments.metadata)};
-  for (const View& view : views) refuse_device(op, view);
-  for (const View& view : views)
-    if (view && !view.known) refuse_dtype(op, view);
-  refuse_dtype(op, arguments.w ? views[0] : views[2]);
-}
-
-}  // namespace
-
-SparseResults sparse(SparseOp op, const SparseArguments& arguments, Target target,
-                     const SparseBackend& backend) {
-  if (target == Target::none) refuse(name(op), arguments);
-  constexpr decltype(&compress) functions[kSparseOps] = {compress, decompress, gather, prune, tile};
-  return functions[static_cast<int>(op)](name(op), arguments, backend);
 }
 
 }  // namespace tcgemm::ops

@@ -133,13 +133,13 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.beta = beta;
 }
 
-void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
+void make_problems(const Operator& op, const CheckedGemm& checked, const Arguments& arguments,
                    BatchedProblem& batched) {
   collapse(checked, arguments.alpha, arguments.beta, batched);
   bind_terms(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   set_packed_weight(checked, batched.problem);
-  if (arguments.constant_weight) batched.problem.constant = ConstantOperand::b;
+  if (arguments.constant_b) batched.problem.constant = ConstantOperand::b;
   batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
 }
 

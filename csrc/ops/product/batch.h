@@ -32,7 +32,7 @@ struct BatchedProblem {
 void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProblem& batched);
 
 // collapse(), and the prepared terms and the metadata of the operands: all but amax.
-void make_problems(Op op, const CheckedGemm& checked, const Arguments& arguments,
+void make_problems(const Operator& op, const CheckedGemm& checked, const Arguments& arguments,
                    BatchedProblem& batched);
 
 // Calls function(problem) for every problem of the batch.

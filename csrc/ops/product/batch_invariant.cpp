@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/json.h"
+#include "ops/operators.h"
 #include "ops/stack_reader.h"
 
 namespace tcgemm::ops {
@@ -13,18 +14,15 @@ namespace {
 
 std::atomic<int> asking{0};
 
-void batch_invariant_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  StackReader reader(stack);
-  const int change = int(reader.integer());
-  stack[0] = box_bytes(std::to_string(asking.fetch_add(change) + change));
-}
-
 }  // namespace
 
 bool is_batch_invariant() { return asking.load(std::memory_order_relaxed) > 0; }
 
-void register_batch_invariant(torch::stable::detail::StableLibrary& library) {
-  library.impl("_batch_invariant", batch_invariant_kernel);
+// Adds to the number of those that ask for it, and answers with this number.
+Results batch_invariant(const Call& call) {
+  StackReader reader(call.stack);
+  const int change = int(reader.integer());
+  return text_result(std::to_string(asking.fetch_add(change) + change));
 }
 
 }  // namespace tcgemm::ops

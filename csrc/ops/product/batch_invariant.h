@@ -2,14 +2,8 @@
 // planned as with batch_invariant=True.
 #pragma once
 
-#include <torch/csrc/stable/library.h>
-
 namespace tcgemm::ops {
 
 bool is_batch_invariant();
-
-// Registers _batch_invariant, which adds to the number of those that ask for it, and answers with
-// this number.
-void register_batch_invariant(torch::stable::detail::StableLibrary& library);
 
 }  // namespace tcgemm::ops

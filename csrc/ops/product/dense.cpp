@@ -1,13 +1,18 @@
-// The part of every dense operator that does not depend on the backend.
-#include "ops/product/dense.h"
+// The function of every product: it checks the arguments, allocates the results, and calls the
+// backend.
+#include <utility>
 
+#include "ops/arguments.h"
+#include "ops/check/check.h"
+#include "ops/operators.h"
+#include "ops/product/batch.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
 namespace {
 
 // Sets operand `slot`, `out` or `z`, to a new contiguous tensor.
-TensorHandle allocate_result(Op op, Slot slot, CheckedGemm& checked) {
+TensorHandle allocate_result(const Operator& op, Slot slot, CheckedGemm& checked) {
   const char* const what = slot == Slot::z ? "the argument of the activation" : "the result";
   TensorHandle tensor =
       allocate(what, checked.shape(), scalar_type_of(checked.out_dtype), checked[Slot::a].view);
@@ -19,10 +24,12 @@ TensorHandle allocate_result(Op op, Slot slot, CheckedGemm& checked) {
 
 }  // namespace
 
-GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend backend,
-                 bool with_z) {
+Results product(const Call& call) {
+  const Operator& op = call.op;
+  const bool with_z = call.overload == Overload::with_z;
+  const Arguments arguments = unbox(call);
   CheckedGemm checked;
-  check(op, arguments, target, checked);
+  check(op, arguments, call.backend.target, checked);
   const DType type = checked.out_dtype;
   if (with_z && type != DType::f16 && type != DType::bf16 && type != DType::f32 &&
       type != DType::f64)
@@ -30,31 +37,30 @@ GemmResults gemm(Op op, const Arguments& arguments, Target target, GemmBackend b
          ", which has no gradient, so its backward needs no z; call the overload without z.");
   if (with_z && checked.activation == Activation::none)
     fail(name(op), ": z is the argument of the activation, but there is no activation; pass one.");
-  GemmResults results;
-  if (!arguments[Slot::out]) results.out = allocate_result(op, Slot::out, checked);
-  if (with_z) results.z = allocate_result(op, Slot::z, checked);
-  if (returns_amax(op))
-    results.amax =
-        allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
+  TensorHandle out, z, amax;
+  if (!arguments[Slot::out]) out = allocate_result(op, Slot::out, checked);
+  if (with_z) z = allocate_result(op, Slot::z, checked);
+  if (op.has(kAmax))
+    amax = allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
   if (checked.empty()) {
-    if (results.amax) zero(results.amax);
-    return results;
+    if (amax) zero(amax);
+    return {std::move(out), std::move(z), std::move(amax)};
   }
   BatchedProblem batched;
   make_problems(op, checked, arguments, batched);
   TensorHandle copied;
-  if (target == Target::cuda && arguments[Slot::out] &&
+  if (call.backend.target == Target::cuda && arguments[Slot::out] &&
       plan::copies_result(batched.problem, arguments.filter())) {
     copied = allocate_result(op, Slot::out, checked);
     batched = {};
     make_problems(op, checked, arguments, batched);
   }
-  if (results.amax)
+  if (amax)
     batched.problem.set(Slot::amax,
-                        Matrix{reinterpret_cast<std::uintptr_t>(data(results.amax)), DType::f32});
-  backend(batched, checked, arguments);
+                        Matrix{reinterpret_cast<std::uintptr_t>(data(amax)), DType::f32});
+  call.backend.gemm(batched, checked, arguments);
   if (copied) copy(arguments[Slot::out], copied);
-  return results;
+  return {std::move(out), std::move(z), std::move(amax)};
 }
 
 }  // namespace tcgemm::ops

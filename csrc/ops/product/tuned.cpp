@@ -1,18 +1,15 @@
-// Fills and clears the table of tuned choices.
-#include "ops/product/tuned.h"
-
+// Fills and clears the table of tcgemm.tune: plan/tuned.h.
 #include <cstdint>
 #include <string>
 
 #include "ops/json.h"
+#include "ops/operators.h"
 #include "ops/stack_reader.h"
 #include "plan/tuned.h"
 
 namespace tcgemm::ops {
-namespace {
-
-void set_tuned_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
-  StackReader reader(stack);
+Results set_tuned(const Call& call) {
+  StackReader reader(call.stack);
   const std::string device = reader.string();
   const std::string product = reader.string();
   const std::string choice = reader.string();
@@ -21,13 +18,7 @@ void set_tuned_kernel(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
     plan::clear_tuned();
   else
     known = plan::set_tuned(device, product, choice);
-  stack[0] = box_bytes(to_json(known));
-}
-
-}  // namespace
-
-void register_tuned(torch::stable::detail::StableLibrary& library) {
-  library.impl("_set_tuned", set_tuned_kernel);
+  return text_result(to_json(known));
 }
 
 }  // namespace tcgemm::ops

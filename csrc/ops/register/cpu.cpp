@@ -7,12 +7,8 @@
 #include "cpu/packed_weight.h"
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
-#include "ops/passes/activation_backward.h"
-#include "ops/passes/pack_weight.h"
-#include "ops/passes/prepare.h"
-#include "ops/passes/quantize.h"
-#include "ops/passes/sparse.h"
-#include "ops/product/dense.h"
+#include "ops/product/batch.h"
+#include "ops/register/register.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -88,37 +84,24 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const A
   run_dense(decompressed_batch);
 }
 
-void run_quantize(const Quantization& quantization, const View&) {
-  cpu::quantize(quantization, torch_threads());
-}
-
-void run_pack_weight(const Packing& packing, const View&) {
-  cpu::pack_weight(packing, torch_threads());
-}
-
-void run_activation_backward(const ActivationBackward& task, const View&) {
-  cpu::activation_backward(task, torch_threads());
-}
-
 template <class Task, void (*pass)(const Task&, const cpu::Parallel&)>
-void run_sparse(const Task& task, const View&) {
+void run(const Task& task, const View&) {
   pass(task, torch_threads());
 }
 
-constexpr SparseBackend kSparse{run_sparse<Compression, cpu::compress>,
-                                run_sparse<Decompression, cpu::decompress>,
-                                run_sparse<Gathering, cpu::gather>, run_sparse<Pruning, cpu::prune>,
-                                run_sparse<MetadataTiling, cpu::tile>};
+// Without prepare: the CPU multiplies f32 operands as they are.
+constexpr Backend kCpu{.target = Target::cpu,
+                       .gemm = run_gemm,
+                       .quantize = run<Quantization, cpu::quantize>,
+                       .pack_weight = run<Packing, cpu::pack_weight>,
+                       .activation_backward = run<ActivationBackward, cpu::activation_backward>,
+                       .compress = run<Compression, cpu::compress>,
+                       .decompress = run<Decompression, cpu::decompress>,
+                       .gather = run<Gathering, cpu::gather>,
+                       .prune = run<Pruning, cpu::prune>,
+                       .tile = run<MetadataTiling, cpu::tile>};
 
 }  // namespace
 }  // namespace tcgemm::ops
 
-STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) {
-  using namespace tcgemm::ops;
-  register_gemm<Target::cpu, run_gemm>(m);
-  register_quantize<Target::cpu, run_quantize>(m);
-  register_pack_weight<Target::cpu, run_pack_weight>(m);
-  register_activation_backward<Target::cpu, run_activation_backward>(m);
-  register_prepare<Target::cpu, nullptr>(m);  // the CPU multiplies f32 operands as they are
-  register_sparse<Target::cpu, kSparse>(m);
-}
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CPU, m) { tcgemm::ops::register_all<tcgemm::ops::kCpu>(m); }

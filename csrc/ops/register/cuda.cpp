@@ -10,13 +10,8 @@
 #include "launch/quantize.h"
 #include "launch/sparse.h"
 #include "launch/split_fp32.h"
-#include "ops/describe/explain.h"
-#include "ops/passes/activation_backward.h"
-#include "ops/passes/pack_weight.h"
-#include "ops/passes/prepare.h"
-#include "ops/passes/quantize.h"
-#include "ops/passes/sparse.h"
-#include "ops/product/dense.h"
+#include "ops/product/batch.h"
+#include "ops/register/register.h"
 #include "plan/planner.h"
 #include "plan/split_fp32.h"
 
@@ -112,11 +107,6 @@ void run_quantize(const Quantization& quantization, const View& x) {
                    current_stream(x.device_index));
 }
 
-void run_pack_weight(const Packing& packing, const View& w) {
-  const DeviceGuard guard(w.device_index);
-  launch::pack_weight(packing, w.device_index, current_stream(w.device_index));
-}
-
 void run_activation_backward(const ActivationBackward& task, const View& g) {
   const DeviceGuard guard(g.device_index);
   const ActivationBackwardParams params = launch::activation_backward_params(task, g.device_index);
@@ -134,26 +124,25 @@ void run_prepare(const Problem& problem, const TensorHandle& prepared, const Vie
 }
 
 template <class Task, void (*pass)(const Task&, int, void*)>
-void run_sparse(const Task& task, const View& like) {
+void run(const Task& task, const View& like) {
   const DeviceGuard guard(like.device_index);
   pass(task, like.device_index, current_stream(like.device_index));
 }
 
-constexpr SparseBackend kSparse{
-    run_sparse<Compression, launch::compress>, run_sparse<Decompression, launch::decompress>,
-    run_sparse<Gathering, launch::gather>, run_sparse<Pruning, launch::prune>,
-    run_sparse<MetadataTiling, launch::tile>};
+constexpr Backend kCuda{.target = Target::cuda,
+                        .gemm = run_gemm,
+                        .quantize = run_quantize,
+                        .pack_weight = run<Packing, launch::pack_weight>,
+                        .activation_backward = run_activation_backward,
+                        .compress = run<Compression, launch::compress>,
+                        .decompress = run<Decompression, launch::decompress>,
+                        .gather = run<Gathering, launch::gather>,
+                        .prune = run<Pruning, launch::prune>,
+                        .tile = run<MetadataTiling, launch::tile>,
+                        .prepare = run_prepare,
+                        .device_of = device_of};
 
 }  // namespace
 }  // namespace tcgemm::ops
 
-STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) {
-  using namespace tcgemm::ops;
-  register_gemm<Target::cuda, run_gemm>(m);
-  register_quantize<Target::cuda, run_quantize>(m);
-  register_pack_weight<Target::cuda, run_pack_weight>(m);
-  register_activation_backward<Target::cuda, run_activation_backward>(m);
-  register_prepare<Target::cuda, run_prepare>(m);
-  register_sparse<Target::cuda, kSparse>(m);
-  register_describe<device_of>(m);
-}
+STABLE_TORCH_LIBRARY_IMPL(tcgemm, CUDA, m) { tcgemm::ops::register_all<tcgemm::ops::kCuda>(m); }

@@ -1,37 +1,15 @@
-// The parameters of every GEMM operator, in order. Both the operator's schema (library.cpp) and the
-// unboxing of its arguments (arguments.cpp) are made from these lists.
+// The parameters of the products, in order. Both the schema of an operator and the unboxing of its
+// arguments (arguments.cpp) are made from these lists.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
-#include <string>
 
 #include "core/operands.h"
 
 namespace tcgemm::ops {
 
-// The operator of a call. It decides which shapes are valid and how errors name the call.
-enum class Op : std::uint8_t {
-  mm,
-  bmm,
-  matmul,
-  addmm,
-  baddbmm,
-  linear,
-  gemm,
-  scaled_mm,
-  scaled_mm_amax,
-  packed_mm,
-  packed_mm_amax,
-  check_layout,
-  explain,
-  binary_mm
-};
-
-// Does the operator return the largest magnitude as well?
-constexpr bool returns_amax(Op op) { return op == Op::scaled_mm_amax || op == Op::packed_mm_amax; }
-
-// The arguments that are no tensors.
+// The arguments that are no tensors. arguments.cpp has a row for each.
 enum class Option : std::uint8_t {
   activation,
   alpha,
@@ -161,36 +139,5 @@ inline constexpr ParameterList kDescribe =
     kPackedOptions;
 
 }  // namespace schemas
-
-constexpr const ParameterList& parameters(Op op) {
-  switch (op) {
-    case Op::mm:
-    case Op::bmm:
-    case Op::matmul:
-      return schemas::kProduct;
-    case Op::addmm:
-    case Op::baddbmm:
-      return schemas::kAddmm;
-    case Op::linear:
-      return schemas::kLinear;
-    case Op::gemm:
-      return schemas::kGemm;
-    case Op::scaled_mm:
-    case Op::scaled_mm_amax:
-      return schemas::kScaled;
-    case Op::packed_mm:
-    case Op::packed_mm_amax:
-      return schemas::kPacked;
-    case Op::check_layout:
-    case Op::explain:
-      return schemas::kDescribe;
-    case Op::binary_mm:
-      return schemas::kBinary;
-  }
-  return schemas::kProduct;
-}
-
-// "Tensor a, Tensor b, *, float alpha=1.0"
-std::string schema(const ParameterList& parameters);
 
 }  // namespace tcgemm::ops
