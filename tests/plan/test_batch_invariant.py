@@ -48,15 +48,15 @@ def rows_of_catalog():
     return {row["name"]: row for row in info.catalog()}
 
 
-def decides(made, swaps):
+def decides(fields, swaps):
     """The parts of a plan that decide the bits of a row. `swaps`: the orientation is one."""
-    row = rows_of_catalog()[made["kernel"]]
+    row = rows_of_catalog()[fields["kernel"]]
     way = (row["accumulator"], row["terms"], row["promoted"], row["block_scaled"])
     fp8 = row["input"] in ("e4m3", "e5m2")  # mma.sync multiplies them as f16
-    return (*way, made["slices"], row["arch"] if fp8 else "", swaps and made["swap_ab"])
+    return (*way, fields["slices"], row["arch"] if fp8 else "", swaps and fields["swap_ab"])
 
 
-def found(types, layout):
+def decisions(types, layout):
     """The deciding parts by weight: a set of one element if they are the same for all rows."""
     swaps = "scale_a" in types or types["dtype"] == "f32"
     return {
@@ -69,10 +69,10 @@ def found(types, layout):
 @pytest.mark.parametrize("types", TYPES, ids=str)
 def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
     with tcgemm.batch_invariant():
-        plans = found(types, layout)
-    for weight, each in plans.items():
-        assert len(each) == 1, (weight, each)
-        ((accumulator, terms, *_, slices, _, _),) = each
+        plans = decisions(types, layout)
+    for weight, ways in plans.items():
+        assert len(ways) == 1, (weight, ways)
+        ((accumulator, terms, *_, slices, _, _),) = ways
         assert slices == 1 and terms == 1
         assert accumulator == "f64" or types["dtype"] not in ("f32", "f64")
 
@@ -89,8 +89,8 @@ def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
 )
 def test_without_it_the_plan_changes(types, layout):
     """So the test above sees each of these."""
-    ways = found(types, layout).values()
-    assert any(len(each) > 1 for each in ways) or any(way[1] > 1 for each in ways for way in each)
+    plans = decisions(types, layout).values()
+    assert any(len(ways) > 1 or way[1] > 1 for ways in plans for way in ways)
 
 
 @pytest.mark.parametrize("device", ["A100", "L40S"])
@@ -105,8 +105,8 @@ def test_a_filter_still_chooses():
     """Who names a kernel or a number of slices gets it."""
     with tcgemm.batch_invariant():
         assert plan(64, 64, 4096, kernel="64x64x64_w1_s12_tn/8")["slices"] == 8
-        made = plan(512, 512, 4096, dtype="f32", precision="highest", kernel="f16x2")
-        assert made["kernel"].endswith("f16x2")
+        fields = plan(512, 512, 4096, dtype="f32", precision="highest", kernel="f16x2")
+        assert fields["kernel"].endswith("f16x2")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

@@ -30,22 +30,22 @@ def stored(device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_recording_has_every_problem(device):
-    found = stored(device)
-    assert found["header"]["device"] == device
-    wanted = recording.draw(found["header"]["seed"])
+    recorded = stored(device)
+    assert recorded["header"]["device"] == device
+    problems = recording.draw(recorded["header"]["seed"])
     fields = ("index", "dtype", "layout", "m", "n", "k", "epilogue")
-    assert [[p[name] for name in fields] for p in found["problems"]] == [
-        [p[name] for name in fields] for p in wanted
+    assert [[p[name] for name in fields] for p in recorded["problems"]] == [
+        [p[name] for name in fields] for p in problems
     ]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_choices_are_near_the_fastest_row(device):
-    chosen = fit.choices(device, fit.halves(stored(device))["held out"])
-    print("\n".join([fit.quality(chosen), *fit.worst(chosen, 10)]))
-    unknown = [recording.name_of(choice.problem) for choice in chosen if choice.loss is None]
-    assert not unknown, f"run python -m benchmarks rows --resume on an {device}: {unknown}"
-    losses = [choice.loss for choice in chosen]
-    limits = [KNOWN[device].get(choice.problem["index"], fit.WITHIN) for choice in chosen]
+    choices = fit.choices(device, fit.halves(stored(device))["held out"])
+    print("\n".join([fit.quality(choices), *fit.worst(choices, 10)]))
+    names = [recording.name_of(choice.problem) for choice in choices if choice.loss is None]
+    assert not names, f"run python -m benchmarks rows --resume on an {device}: {names}"
+    losses = [choice.loss for choice in choices]
+    limits = [KNOWN[device].get(choice.problem["index"], fit.WITHIN) for choice in choices]
     assert all(loss <= limit for loss, limit in zip(losses, limits, strict=True))
     assert sum(loss <= fit.CLOSE for loss in losses) >= SHARES[device] * len(losses)

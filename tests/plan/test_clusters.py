@@ -27,8 +27,8 @@ def test_a_name_may_ask_for_a_cluster():
     problem = {"m": 1000, "n": 1000, "k": 1000, "layout": "TN"}
     name = "sm90a_bf16_f32_128x256x64_w2_s4_tn"
     for size, tiles in ((1, 8), (2, 4), (4, 2)):
-        made = info.plan("H200", **problem, dtype=torch.bfloat16, kernel=f"{name}@{size}")
-        assert (made["kernel"], made["cluster"], made["tiles_m"]) == (name, size, tiles)
+        fields = info.plan("H200", **problem, dtype=torch.bfloat16, kernel=f"{name}@{size}")
+        assert (fields["kernel"], fields["cluster"], fields["tiles_m"]) == (name, size, tiles)
 
 
 @pytest.mark.parametrize("kernel", ("128x256x64_w2_s4_tn@3", "128x256x64_w2_s4_tn@", "sm80@2"))
@@ -40,5 +40,5 @@ def test_a_cluster_that_no_kernel_has_is_refused(kernel):
 @pytest.mark.parametrize("problem", MEASURED, ids=lambda problem: "x".join(map(str, problem)))
 def test_the_cluster_is_the_faster_one(problem):
     *sizes, layout = problem
-    made = plan_cases.plan(*sizes, device=plan_cases.H200, layout=layout)
-    assert made["cluster"] == MEASURED[problem]
+    fields = plan_cases.plan(*sizes, device=plan_cases.H200, layout=layout)
+    assert fields["cluster"] == MEASURED[problem]

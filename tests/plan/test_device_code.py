@@ -39,10 +39,11 @@ def test_devices_know_their_code():
 
 def test_other_gpus_get_mma_sync():
     for device in DEVICES:
-        made = plan(4096, 4096, 4096, device=device["name"])
-        assert made["kernel"].startswith("sm90a" if device["compute_capability"] == 90 else "sm80")
+        fields = plan(4096, 4096, 4096, device=device["name"])
+        arch = "sm90a" if device["compute_capability"] == 90 else "sm80"
+        assert fields["kernel"].startswith(arch)
         # Their kernels read any alignment: a pass is worth it only against element-wise loads.
-        assert made["prepare_a"] is made["prepare_b"] is None
+        assert fields["prepare_a"] is fields["prepare_b"] is None
 
 
 def test_names_of_gpus_in_any_case():

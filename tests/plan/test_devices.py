@@ -38,21 +38,21 @@ REPORTED = (
 
 
 @pytest.mark.parametrize(("name", "capability", "count", "known"), REPORTED, ids=lambda x: str(x))
-def test_gpus_are_known_by_words_capability_and_multiprocessors(name, capability, count, known):
-    found = info.known_device(name, capability, count)
-    assert (found and found["name"]) == known
+def test_gpus_are_known_by_words_capability_and_multiprocessors(name, capability, count, expected):
+    row = info.known_device(name, capability, count)
+    assert (row and row["name"]) == expected
 
 
 @pytest.mark.parametrize("device", info.devices(), ids=lambda d: d["name"])
 def test_all_three_properties_must_agree(device):
-    reported = [row for row in REPORTED if row[3] == device["name"]]
-    assert reported
-    for name, capability, count, known in reported:
+    rows = [row for row in REPORTED if row[3] == device["name"]]
+    assert rows
+    for name, capability, count, word in rows:
         assert (capability, count) == (device["compute_capability"], device["multiprocessors"])
-        assert info.known_device(name, capability, count)["name"] == known
+        assert info.known_device(name, capability, count)["name"] == word
         assert info.known_device(name, capability + 1, count) is None
         assert info.known_device(name, capability, count - 1) is None
-        assert info.known_device(name.replace(known, known + "X"), capability, count) is None
+        assert info.known_device(name.replace(word, word + "X"), capability, count) is None
 
 
 # The clocks (kHz) and the memory bus (bits) that the drivers of both measured GPUs report.
@@ -64,22 +64,22 @@ RATES = ("memory_rate", "tensor_rate", "f64_rate", "clock_mhz", "f64_clock_mhz")
 def test_a_known_gpu_has_the_rates_of_the_table(device):
     name = next(row[0] for row in REPORTED if row[3] == device)
     table = next(row for row in info.devices() if row["name"] == device)
-    found = info.device_rates(name, 90, 132, 1.0, 1.0, 1)
-    assert {rate: found[rate] for rate in RATES} == {rate: table[rate] for rate in RATES}
-    assert found["l2_bytes_per_clock"] == table["l2_bytes_per_clock"]
-    assert found["rates_from"] == table["rates_from"] == "measured"
+    rates = info.device_rates(name, 90, 132, 1.0, 1.0, 1)
+    assert {rate: rates[rate] for rate in RATES} == {rate: table[rate] for rate in RATES}
+    assert rates["l2_bytes_per_clock"] == table["l2_bytes_per_clock"]
+    assert rates["rates_from"] == table["rates_from"] == "measured"
 
 
 @pytest.mark.parametrize("device", CLOCKS)
 def test_estimates_come_close_to_what_was_measured(device):
     table = next(row for row in info.devices() if row["name"] == device)
-    found = info.device_rates("an unknown GPU", 90, 132, *CLOCKS[device])
-    assert found["rates_from"] == "driver"
+    rates = info.device_rates("an unknown GPU", 90, 132, *CLOCKS[device])
+    assert rates["rates_from"] == "driver"
     for rate in RATES:
-        assert found[rate] == pytest.approx(table[rate], rel=0.12), rate
-    assert found["l2_bytes_per_clock"] == pytest.approx(table["l2_bytes_per_clock"], rel=0.15)
-    assert found["clusters_of_three"] == table["clusters_of_three"] == 39
-    assert found["clusters_of_four"] == table["clusters_of_four"] == 30
+        assert rates[rate] == pytest.approx(table[rate], rel=0.12), rate
+    assert rates["l2_bytes_per_clock"] == pytest.approx(table["l2_bytes_per_clock"], rel=0.15)
+    assert rates["clusters_of_three"] == table["clusters_of_three"] == 39
+    assert rates["clusters_of_four"] == table["clusters_of_four"] == 30
 
 
 def test_estimates_follow_what_the_driver_reports():

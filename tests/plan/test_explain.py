@@ -82,11 +82,11 @@ QUESTIONS = (tcgemm.explain, tcgemm.check_layout)
 
 
 def test_every_argument_of_the_products_can_be_asked_about():
-    given = set()
+    names = set()
     for product in (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm):
-        given |= set(inspect.signature(product).parameters)
+        names |= set(inspect.signature(product).parameters)
     for question in QUESTIONS:
-        assert set(inspect.signature(question).parameters) == given | {"device", "kernel"}
+        assert set(inspect.signature(question).parameters) == names | {"device", "kernel"}
 
 
 def test_every_tensor_of_the_epilogue_is_named():
@@ -100,8 +100,8 @@ def test_every_tensor_of_the_epilogue_is_named():
 
     zeros = {"zero_a": new(512, 1, dtype=torch.int32), "zero_b": new(1, dtype=torch.int32)}
     scales = {"scale_a": new(512, 1), "scale_b": new(1, 128), "scale_out": new()}
-    others = {"c": new(128), "beta": 0.5, "bias": new(128), "residual": new(512, 128)}
-    text = tcgemm.explain(a, b, **zeros, **scales, **others, amax=True, out_dtype=torch.int8)
+    addends = {"c": new(128), "beta": 0.5, "bias": new(128), "residual": new(512, 128)}
+    text = tcgemm.explain(a, b, **zeros, **scales, **addends, amax=True, out_dtype=torch.int8)
     terms = line(text, "epilogue")
     for term in (*zeros, "scale_a", "scale_b", "beta * c", "bias", "residual", "amax", "scale_out"):
         assert term in terms
@@ -112,15 +112,13 @@ def test_every_tensor_of_the_epilogue_is_named():
 def test_the_kernel_of_a_sparse_operand_with_an_epilogue():
     x, w = torch.ones(16, 64).bfloat16(), torch.ones(48, 64).bfloat16()
     w = tcgemm.compress24(w, prune=True)
-    answer = tcgemm.explain(
-        x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True
-    )
-    assert answer.kernel.endswith("_sparse") and "beta * c" in answer.epilogue
+    text = tcgemm.explain(x, w.t(), c=torch.ones(48), beta=2.0, scale_out=torch.ones(()), amax=True)
+    assert text.kernel.endswith("_sparse") and "beta * c" in text.epilogue
     with pytest.raises(
         RuntimeError, match=r"tcgemm.explain: scale_a is a SparseTensor24, but only"
     ):
         tcgemm.explain(x, w.t(), scale_a=w)
-    assert "amax" in answer.epilogue
+    assert "amax" in text.epilogue
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -142,9 +140,9 @@ def test_what_a_product_refuses_is_refused(question):
         ({"c": 1.0}, TypeError, "c must be a torch.Tensor, but is float"),
         ({"amax": True, "out": meta("contiguous", 64, 16)}, RuntimeError, "with amax=True two ten"),
     ):
-        with pytest.raises(error) as caught:
+        with pytest.raises(error) as excinfo:
             question(a, b, **options)
-        assert str(caught.value).startswith(name + sentence)
+        assert str(excinfo.value).startswith(name + sentence)
     a, b = a.to(torch.int8), b.to(torch.int8)
     with pytest.raises(RuntimeError, match=r"amax is asked for, but a torch.int32 result"):
         question(a, b, amax=True)
@@ -154,12 +152,12 @@ def test_what_a_product_refuses_is_refused(question):
 def test_the_answer_has_fields(question):
     a, b = meta("contiguous", 4096, 1024), meta("odd_pitch", 1024, 2048)
     answer = question(a, b, device="H200", activation="gelu")
-    planned = tcgemm.info.plan(
+    plan = tcgemm.info.plan(
         "H200", "bf16", 4096, 2048, 1024, b=(0, 2049, 1), layout="NN", epilogue=["gelu"]
     )
     assert answer.kernel in answer and answer.copies == "b" and answer.products == 1
-    assert answer.fields == {name: planned.get(name, 1) for name in answer.fields}
-    assert answer.tile == planned["tile"] and isinstance(answer.tile, tuple)
+    assert answer.fields == {name: plan.get(name, 1) for name in answer.fields}
+    assert answer.tile == plan["tile"] and isinstance(answer.tile, tuple)
     assert 0 < answer.memory_microseconds < answer.microseconds
     assert answer.flops == 2 * 4096 * 2048 * 1024
     assert question(a[:0], b).kernel is None and question(a[:0], b).products == 0
@@ -185,8 +183,8 @@ def test_a_notebook_shows_the_answer_as_it_prints(question):
     assert answer.splitlines()[0].startswith("tcgemm: ")
     html = answer._repr_html_()
     assert answer.kernel in html and "<table>" in html and html.count("<tr>") == 7
-    again = pickle.loads(pickle.dumps(answer))
-    assert again == answer and again.fields == answer.fields
+    copy = pickle.loads(pickle.dumps(answer))
+    assert copy == answer and copy.fields == answer.fields
     report = tcgemm.info.report()
     assert repr(report) == str(report) and report._repr_html_().startswith("<pre>tcgemm ")
 
@@ -320,20 +318,20 @@ def test_explain_says_where_scales_are_multiplied():
 
 def test_explain_says_what_a_layout_costs():
     """8-bit operands that lie MN-major: copied, or transposed on their way to registers."""
-    for dtype, how in (
+    for dtype, pattern in (
         (F8, "repack b      copied K-major"),
         (torch.int8, "RS operand    b is transposed in registers"),
     ):
         a = meta("contiguous", 4096, 4096, dtype=dtype)
         text = tcgemm.explain(a, a)
-        assert re.search(how, text)
+        assert re.search(pattern, text)
         assert f"tensor cores read {'e4m3' if dtype is F8 else 's8'} K-major only" in text
         assert re.search(r"about [\d.]+ us|about \d+ % of the GEMM's time", text)
         text = tcgemm.check_layout(a, a)
         assert "store it K-major (N x K row-major, given as .t()), where it is reused" in text
-        copied = "a repack pass copies it first" in text
-        assert copied == (dtype is F8)
-        assert ("the RS mainloop transposes it in registers" in text) != copied
+        has_copy = "a repack pass copies it first" in text
+        assert has_copy == (dtype is F8)
+        assert ("the RS mainloop transposes it in registers" in text) != has_copy
 
 
 def test_advice_for_operands_that_are_converted():
@@ -436,13 +434,13 @@ def memory_kib() -> int:
 
 def test_the_examples_of_the_documentation_run(capsys):
     names = pages.run("docs/guides/explain.md")
-    said = capsys.readouterr().out.splitlines()
-    assert said[-1] == str(2 * (2 * 8 * 32 * 64)) and said[-2].startswith("ab ")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == str(2 * (2 * 8 * 32 * 64)) and lines[-2].startswith("ab ")
     table = (ROOT / "docs/guides/explain.md").read_text().split("| field |")[1].split("\n\n")[0]
-    listed = {
+    fields = {
         name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.split("|")[1])
     }
-    assert listed == set(names["answer"].fields)
+    assert fields == set(names["answer"].fields)
 
 
 def test_explain_leaks_no_memory():
@@ -481,8 +479,8 @@ def test_an_addend_without_a_tensor_has_the_dtype_of_the_result(term):
     a, b = meta("contiguous", 4096, 4096), meta("transposed", 4096, 6144)
     shape = (6144,) if term == "bias" else (4096, 6144)
     for out_dtype, addends in ((None, BF16), (torch.float32, torch.float32)):
-        made = info.plan(H200, "bf16", 4096, 6144, 4096, epilogue=[term], out_dtype=out_dtype)
+        plan = info.plan(H200, "bf16", 4096, 6144, 4096, epilogue=[term], out_dtype=out_dtype)
         addend = meta("contiguous", *shape, dtype=addends)
-        called = tcgemm.explain(a, b, device=H200, out_dtype=out_dtype, **{term: addend})
-        assert (made["kernel"], made["bytes"]) == (called.kernel, called.bytes)
-        assert made["explain"].rstrip() == called
+        text = tcgemm.explain(a, b, device=H200, out_dtype=out_dtype, **{term: addend})
+        assert (plan["kernel"], plan["bytes"]) == (text.kernel, text.bytes)
+        assert plan["explain"].rstrip() == text

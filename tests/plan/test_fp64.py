@@ -51,14 +51,14 @@ def test_eight_warps_multiply_in_all_tiles_but_the_smallest():
 def test_older_gpus_take_the_instruction_of_sm80(device):
     """In every layout, from any strides, whole tiles or not, and without a copy."""
     for sizes, layout in itertools.product(((4096,) * 3, (130, 70, 33), (1, 1, 1)), cases.LAYOUTS):
-        made = plan(*sizes, dtype="f64", device=device, layout=layout)
-        assert made["kernel"].startswith("sm80_f64_f64_")
-        assert made["kernel"].endswith(f"_{layout.lower()}") or sizes == (1, 1, 1)
-        assert made["prepare_a"] is made["prepare_b"] is None
-    made = plan(64, 64, 64, dtype="f64", device=device, a=(0, 130, 2))
-    assert made["kernel"].endswith("_tn")
-    assert not made["vector_a"]
-    assert made["vector_b"]
+        fields = plan(*sizes, dtype="f64", device=device, layout=layout)
+        assert fields["kernel"].startswith("sm80_f64_f64_")
+        assert fields["kernel"].endswith(f"_{layout.lower()}") or sizes == (1, 1, 1)
+        assert fields["prepare_a"] is fields["prepare_b"] is None
+    fields = plan(64, 64, 64, dtype="f64", device=device, a=(0, 130, 2))
+    assert fields["kernel"].endswith("_tn")
+    assert not fields["vector_a"]
+    assert fields["vector_b"]
 
 
 def test_hopper_keeps_its_own_kernels():

@@ -27,7 +27,7 @@ def packed_zeros(columns, depth, format="int4", group=128):
     return tcgemm.pack_weight(torch.zeros(columns, depth, dtype=torch.bfloat16), format, group)
 
 
-@pytest.mark.parametrize("device", [each["name"] for each in DEVICES])
+@pytest.mark.parametrize("device", [row["name"] for row in DEVICES])
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_every_gpu_has_a_kernel_that_decodes(device, weight):
     hopper = device in ("H200", "H100")
@@ -116,8 +116,8 @@ def test_clusters_that_divide_k_are_taken_by_name():
         tiles = N // row["tile"][1]
         assert (plan.kernel, plan.cluster) == (row["name"], row["gemv_cluster"])
         assert plan.grid == tiles * row["gemv_cluster"]
-    chosen = {explained(rows, weight).kernel for rows in ROWS for weight in WEIGHTS}
-    assert not chosen & {row["name"] for row in clusters}
+    names = {explained(rows, weight).kernel for rows in ROWS for weight in WEIGHTS}
+    assert not names & {row["name"] for row in clusters}
 
 
 def test_kernels_of_ampere_fit_every_gpu():

@@ -59,18 +59,18 @@ ANY_ROW = "sm"  # a filter is no part of a problem: nothing is remembered, and e
 def test_a_change_of_the_problem_is_another_plan(device):
     """Some of them from memory, since each is asked for several times."""
 
-    def made(change, **options):
+    def plan_of(change, **options):
         try:
             return plan(**{**BASE, **change, **options}, device=device)
         except RuntimeError as error:
             return str(error).replace(f", under the filter '{ANY_ROW}'", "")
 
-    fresh = [made(change, kernel=ANY_ROW) for change in CHANGES]
-    assert len({str(each) for each in fresh}) > len(CHANGES) // 2
+    fresh = [plan_of(change, kernel=ANY_ROW) for change in CHANGES]
+    assert len({str(fields) for fields in fresh}) > len(CHANGES) // 2
     order = random.Random(0)
     for _ in range(3):
         for index in order.sample(range(len(CHANGES)), len(CHANGES)):
-            assert made(CHANGES[index]) == fresh[index], CHANGES[index]
+            assert plan_of(CHANGES[index]) == fresh[index], CHANGES[index]
 
 
 def test_more_problems_than_are_remembered():

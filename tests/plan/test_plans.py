@@ -50,7 +50,7 @@ def test_every_problem_has_a_plan(device, types):
                 continue
             column_major = (m * n, 1, m)
             for out in (None, column_major):
-                made = plan(
+                fields = plan(
                     *(m, n, k),
                     device=device["name"],
                     layout=layout,
@@ -60,9 +60,9 @@ def test_every_problem_has_a_plan(device, types):
                     alpha=1.0 if out is None else 0.5,
                     **types.options,
                 )
-                row = check_plan(made, device, m, n, k, batch, types, layout)
+                row = check_plan(fields, device, m, n, k, batch, types, layout)
                 swapped = out is not None and n > 1 and m > 1 and not keeps_orientation
-                assert made["swap_ab"] == swapped or row["operand_source"] == "RS" or row["gemv"]
+                assert fields["swap_ab"] == swapped or row["operand_source"] == "RS" or row["gemv"]
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device["name"])
@@ -71,22 +71,22 @@ def test_depth_zero_has_a_plan_without_copies(device, types):
     if not types.runs_on(device):
         return
     for layout, (m, n) in itertools.product(cases.LAYOUTS, ((1, 1), (130, 70), (4096, 4096))):
-        made = plan(m, n, 0, device=device["name"], layout=layout, **types.options)
-        row = rows_by_name()[made["kernel"]]
+        fields = plan(m, n, 0, device=device["name"], layout=layout, **types.options)
+        row = rows_by_name()[fields["kernel"]]
         assert row["arch"] != "sm90a" or row["accumulator"] == "f64"
         assert not row["block_scaled"]
-        assert made["prepare_a"] is made["prepare_b"] is None
-        assert made["workspace"] == 0
-        assert made["grid"] <= made["tiles_m"] * made["tiles_n"]
+        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["workspace"] == 0
+        assert fields["grid"] <= fields["tiles_m"] * fields["tiles_n"]
 
 
 def test_nothing_is_launched_for_an_empty_result():
     for m, n, batch in ((0, 5, 1), (5, 0, 1), (5, 5, 0)):
-        made = plan(m, n, 64, batch=batch)
-        assert made["kernel"] is None
-        assert made["workspace"] == made["grid"] == 0
-        assert "empty" in made["explain"]
-        assert "empty" in made["check_layout"]
+        fields = plan(m, n, 64, batch=batch)
+        assert fields["kernel"] is None
+        assert fields["workspace"] == fields["grid"] == 0
+        assert "empty" in fields["explain"]
+        assert "empty" in fields["check_layout"]
 
 
 def test_every_kernel_can_be_asked_for():
@@ -103,16 +103,16 @@ def test_every_kernel_can_be_asked_for():
         assert places, f"no GPU can run {name}"
         types = types_of(row)
         for device in places:
-            made = plan(
+            fields = plan(
                 *(size, size, size),
                 device=device["name"],
                 layout=row["layout"],
                 kernel=name,
                 **types.options,
             )
-            assert made["kernel"] == name
-            assert made["prepare_a"] is made["prepare_b"] is None
-            check_plan(made, device, size, size, size, 1, types, row["layout"])
+            assert fields["kernel"] == name
+            assert fields["prepare_a"] is fields["prepare_b"] is None
+            check_plan(fields, device, size, size, size, 1, types, row["layout"])
 
 
 def test_filter_takes_a_part_of_a_name_or_several():
@@ -179,6 +179,6 @@ def test_rates_follow_the_dtype():
     """At 8192 every dtype is bound by its tensor cores: half of their rate or more, never all."""
     rates = {"bf16": 989e12, "tf32": 495e12, "e4m3": 1979e12, "s8": 1979e12, "f64": 67e12}
     for dtype, peak in rates.items():
-        made = plan(8192, 8192, 8192, dtype=dtype)
-        assert made["bound"] == "compute"
-        assert peak * 0.5 < 2 * 8192**3 / (made["microseconds"] * 1e-6) < peak
+        fields = plan(8192, 8192, 8192, dtype=dtype)
+        assert fields["bound"] == "compute"
+        assert peak * 0.5 < 2 * 8192**3 / (fields["microseconds"] * 1e-6) < peak

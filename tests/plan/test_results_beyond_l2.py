@@ -19,19 +19,19 @@ def most_rows(device, columns, itemsize):
 def test_a_result_leaves_l2_first_if_it_is_larger(device, dtype, itemsize, batch):
     fitting = most_rows(device, 4096 * batch, itemsize)
     for rows, fits in ((fitting, True), (fitting + 1, False)):
-        given = {"dtype": dtype, "device": device["name"], "batch": batch}
+        options = {"dtype": dtype, "device": device["name"], "batch": batch}
         if dtype == "f32":
-            given["precision"] = "high"
-        assert plan(rows, 4096, 1024, **given)["result_fits_l2"] is fits
+            options["precision"] = "high"
+        assert plan(rows, 4096, 1024, **options)["result_fits_l2"] is fits
 
 
 @on_hopper
 def test_sums_of_slices_that_another_kernel_adds_stay(device):
     rows = 2 * most_rows(device, 4096, 2)
     name = "sm90a_bf16_f32_128x256x64_w2_s4_tn"
-    given = {"device": device["name"], "layout": "TN"}
-    assert plan(rows, 4096, 1024, kernel=f"{name}/2", **given)["result_fits_l2"]
-    assert not plan(rows, 4096, 1024, kernel=name, **given)["result_fits_l2"]
+    options = {"device": device["name"], "layout": "TN"}
+    assert plan(rows, 4096, 1024, kernel=f"{name}/2", **options)["result_fits_l2"]
+    assert not plan(rows, 4096, 1024, kernel=name, **options)["result_fits_l2"]
 
 
 @on_hopper
@@ -47,8 +47,8 @@ def test_sums_of_slices_that_another_kernel_adds_stay(device):
     ids=str,
 )
 def test_bits_in_whole_rows(device, m, n, k, whole_rows):
-    made = plan(m, n, k, dtype="b1", device=device["name"])
-    assert (made["group"] == 1) is whole_rows
+    fields = plan(m, n, k, dtype="b1", device=device["name"])
+    assert (fields["group"] == 1) is whole_rows
 
 
 @on_hopper

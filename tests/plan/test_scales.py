@@ -17,11 +17,11 @@ def kernel(*sizes, **options):
 
 
 def test_high_precision_is_tf32():
-    made = plan(4096, 4096, 4096, dtype="f32", precision="high")
-    assert made["kernel"].startswith("sm90a_tf32_f32_")
-    assert made == plan(4096, 4096, 4096, dtype="tf32")
-    assert re.search(r"\n  precision +f32 operands are rounded to tf32", made["explain"])
-    assert "f32 as tf32 to f32" in made["explain"]
+    fields = plan(4096, 4096, 4096, dtype="f32", precision="high")
+    assert fields["kernel"].startswith("sm90a_tf32_f32_")
+    assert fields == plan(4096, 4096, 4096, dtype="tf32")
+    assert re.search(r"\n  precision +f32 operands are rounded to tf32", fields["explain"])
+    assert "f32 as tf32 to f32" in fields["explain"]
 
 
 @pytest.mark.parametrize("device", (H200, "L40S"))
@@ -31,11 +31,11 @@ def test_fp8_is_promoted_unless_fast_is_asked_for(device):
     assert kernel(4096, 4096, 4096, precision="fast", **options).endswith("_tn")
     assert "promoted" in plan(4096, 4096, 4096, **options)["explain"]
     for scales in (("1x128", "128x128"), ("128x128", ""), ("row", "1x128")):
-        made = plan(4096, 4096, 4096, scale_a=scales[0], scale_b=scales[1], **options)
-        assert made["kernel"].endswith("_block_scaled")
-        line = re.search(r"\n  scales +(.*), in the mainloop", made["explain"]).group(1)
+        fields = plan(4096, 4096, 4096, scale_a=scales[0], scale_b=scales[1], **options)
+        assert fields["kernel"].endswith("_block_scaled")
+        line = re.search(r"\n  scales +(.*), in the mainloop", fields["explain"]).group(1)
         assert ("blocks of 128 x 128" in line) == ("128x128" in scales)
-        assert "epilogue      only the rounding" in made["explain"]
+        assert "epilogue      only the rounding" in fields["explain"]
 
 
 def test_scales_of_rows_are_in_the_epilogue():
@@ -48,15 +48,15 @@ def test_scales_of_rows_are_in_the_epilogue():
 
 def test_requantised_results():
     for dtype, out in (("e4m3", "e4m3"), ("bf16", "e5m2"), ("s8", "s8")):
-        made = plan(
+        fields = plan(
             *(512, 512, 512),
             dtype=dtype,
             out_dtype=out,
             epilogue=["bias", "relu", "amax", "scale_out"],
         )
-        line = re.search(r"\n  epilogue +(.*)", made["explain"]).group(1)
+        line = re.search(r"\n  epilogue +(.*)", fields["explain"]).group(1)
         assert line.startswith(f"bias, relu, amax, scale_out, requantised to {out}, fused")
-        assert not made["store_path"].startswith("tma")
+        assert not fields["store_path"].startswith("tma")
 
 
 def test_zero_points_need_sums_of_the_other_operand():
@@ -67,22 +67,22 @@ def test_zero_points_need_sums_of_the_other_operand():
         (["zero_b"], 5, None),
         (["zero_a", "zero_b"], 5, 5),
     ):
-        made = plan(500, 300, 200, epilogue=epilogue, **options)
-        assert [made[n] and made[n]["batch"] for n in ("sums_a", "sums_b")] == [a, b]
-        assert made["explain"].count("\n  sums ") == len(epilogue)
-    made = plan(500, 300, 208, epilogue=["zero_a"], b=(0, 1, 208), **options)
-    assert made["sums_b"]["batch"] == 1
+        fields = plan(500, 300, 200, epilogue=epilogue, **options)
+        assert [fields[n] and fields[n]["batch"] for n in ("sums_a", "sums_b")] == [a, b]
+        assert fields["explain"].count("\n  sums ") == len(epilogue)
+    fields = plan(500, 300, 208, epilogue=["zero_a"], b=(0, 1, 208), **options)
+    assert fields["sums_b"]["batch"] == 1
     # The plan has the passes of the kernel's operands, explain of the caller's operands.
-    made = plan(4096, 4096, 4096, dtype="s8", layout="NN", epilogue=["zero_b"])
-    assert made["swap_ab"]
-    assert made["sums_a"] is None
-    assert made["sums_b"]["rows"] == 4096
-    assert "sums          of a along k" in made["explain"]
+    fields = plan(4096, 4096, 4096, dtype="s8", layout="NN", epilogue=["zero_b"])
+    assert fields["swap_ab"]
+    assert fields["sums_a"] is None
+    assert fields["sums_b"]["rows"] == 4096
+    assert "sums          of a along k" in fields["explain"]
 
 
 def test_sums_lie_behind_the_copies():
-    made = plan(500, 300, 200, dtype="s8", epilogue=["zero_a", "zero_b"], kernel="sm90a")
+    fields = plan(500, 300, 200, dtype="s8", epilogue=["zero_a", "zero_b"], kernel="sm90a")
     types = Types("s8", "s8", "s32", ())
-    assert made["prepare_a"]
-    assert made["prepare_b"]
-    check_passes(made, 500, 300, 200, 1, types)
+    assert fields["prepare_a"]
+    assert fields["prepare_b"]
+    check_passes(fields, 500, 300, 200, 1, types)

@@ -26,11 +26,12 @@ EPILOGUES = ([], ["bias"], ["bias", "gelu", "residual"], ["c", "silu"])
 @pytest.mark.parametrize("types", TYPES, ids=str)
 def test_a_long_k_is_divided(types):
     for m, n, k in LONG[:3]:
-        made = plan(m, n, k, **types)
-        assert made["slices"] > 1, (m, n, k)
-        assert made["workspace"] >= made["slices"] * m * n * 4
-        assert made["grid"] > plan(m, n, k, **types, kernel=made["kernel"])["grid"]
-        assert f"slices of k   {made['slices']}, whose sums another kernel adds" in made["explain"]
+        fields = plan(m, n, k, **types)
+        assert fields["slices"] > 1, (m, n, k)
+        assert fields["workspace"] >= fields["slices"] * m * n * 4
+        assert fields["grid"] > plan(m, n, k, **types, kernel=fields["kernel"])["grid"]
+        slices = f"slices of k   {fields['slices']}"
+        assert f"{slices}, whose sums another kernel adds" in fields["explain"]
 
 
 def test_enough_tiles_are_not_divided():
@@ -42,17 +43,17 @@ def test_enough_tiles_are_not_divided():
 def test_float64_sums_are_divided(dtype):
     """The partial sums of float32 operands are float64 as well."""
     for m, n, k in LONG[:3]:
-        made = plan(m, n, k, dtype=dtype)
-        assert made["slices"] > 1 and not made["cluster_adds"], (m, n, k)
-        assert made["split"] is None
-        assert made["workspace"] >= made["slices"] * m * n * 8
+        fields = plan(m, n, k, dtype=dtype)
+        assert fields["slices"] > 1 and not fields["cluster_adds"], (m, n, k)
+        assert fields["split"] is None
+        assert fields["workspace"] >= fields["slices"] * m * n * 8
 
 
 def test_clusters_add_the_slices_of_split_float32():
     """Sums must be whole before they are rescaled."""
-    made = plan(64, 4096, 4096, dtype="f32", precision="prepared")
-    assert (made["slices"], made["cluster_adds"], made["split"]["bf16"]) == (2, True, False)
-    name = made["kernel"]
+    fields = plan(64, 4096, 4096, dtype="f32", precision="prepared")
+    assert (fields["slices"], fields["cluster_adds"], fields["split"]["bf16"]) == (2, True, False)
+    name = fields["kernel"]
     assert plan(64, 4096, 4096, dtype="f32", kernel=name + "/2c")["slices"] == 2
     with pytest.raises(RuntimeError, match="no kernel of this build"):
         plan(64, 4096, 4096, dtype="f32", kernel=name + "/2")
@@ -62,9 +63,9 @@ def test_no_other_gpu_divides_k():
     assert plan(64, 64, 65536, device="A100")["slices"] == 1
 
 
-def division(made):
+def division(fields):
     """How the kernel divides k: into slices, or among the warps of a cluster of GEMV blocks."""
-    return made["slices"], made["kernel"].endswith("_gemv") and made["cluster"]
+    return fields["slices"], fields["kernel"].endswith("_gemv") and fields["cluster"]
 
 
 @pytest.mark.parametrize("types", [*TYPES, {"dtype": "f64"}], ids=str)
@@ -74,14 +75,14 @@ def test_the_epilogue_and_the_result_do_not_change_the_slices(types):
         plain = division(plan(m, n, k, **types))
         integers = types["dtype"] == "s8"
         for epilogue, out in itertools.product(EPILOGUES, (None, (0, 1, m), (0, n + 1, 1))):
-            given = types | ({"out_dtype": "bf16"} if integers else {})
-            made = plan(m, n, k, **given, epilogue=epilogue, out=out)
-            assert division(made) == plain, (m, n, k)
+            options = types | ({"out_dtype": "bf16"} if integers else {})
+            fields = plan(m, n, k, **options, epilogue=epilogue, out=out)
+            assert division(fields) == plain, (m, n, k)
 
 
 def test_a_filter_asks_for_slices():
-    made = plan(64, 64, 4096, kernel="64x64x64_w1_s12_tn/8")
-    assert made["slices"] == 8
+    fields = plan(64, 64, 4096, kernel="64x64x64_w1_s12_tn/8")
+    assert fields["slices"] == 8
     assert plan(64, 64, 4096, kernel="64x64x64_w1_s12_tn")["slices"] == 1
     assert plan(200, 64, 4096, kernel="64x64x64_w1_s12_tn@2/8")["cluster"] == 2
     with pytest.raises(RuntimeError, match="under the filter"):
@@ -103,16 +104,16 @@ def test_few_rows_fill_the_gpu():
     """By tiles whose width divides the columns so, or by two slices that a cluster adds."""
     for n, width, slices in ((4096, 64, 2), (6144, 48, 1), (28672, 224, 1)):
         for m in (24, 64):
-            made = plan(m, n, 4096)
-            assert (made["tile"][1], made["slices"], made["grid"]) == (width, slices, 128)
-            assert made["cluster_adds"] == (slices > 1)
+            fields = plan(m, n, 4096)
+            assert (fields["tile"][1], fields["slices"], fields["grid"]) == (width, slices, 128)
+            assert fields["cluster_adds"] == (slices > 1)
 
 
 def test_clusters_of_three_fill_the_gpu():
     """32 tiles have no clusters of four, of which 30 run at one time."""
     for m, n in ((64, 1024), (128, 512)):
-        made = plan(m, n, 4096)
-        assert (made["slices"], made["cluster_adds"], made["grid"]) == (3, True, 96)
+        fields = plan(m, n, 4096)
+        assert (fields["slices"], fields["cluster_adds"], fields["grid"]) == (3, True, 96)
     # Where memory bounds the product, a cluster adds after the last byte has come.
     assert plan(64, 2048, 8192)["slices"] == 2
 
@@ -128,15 +129,15 @@ GEMV = [
 
 @pytest.mark.parametrize(("rows", "columns", "tile"), GEMV)
 def test_gemv_kernels_serve_few_rows(rows, columns, tile):
-    made = plan(rows, columns, 4096)
-    assert made["kernel"].endswith("_gemv") and f"_{tile}x" in made["kernel"]
-    assert made["slices"] == 1 and made["cluster"] == (2 if rows == 16 else 1)
+    fields = plan(rows, columns, 4096)
+    assert fields["kernel"].endswith("_gemv") and f"_{tile}x" in fields["kernel"]
+    assert fields["slices"] == 1 and fields["cluster"] == (2 if rows == 16 else 1)
 
 
 def test_gemv_kernels_serve_few_columns():
     """The kernel computes the transposed product."""
-    made = plan(4096, 1, 4096)
-    assert made["kernel"].endswith("_gemv") and made["swap_ab"]
+    fields = plan(4096, 1, 4096)
+    assert fields["kernel"].endswith("_gemv") and fields["swap_ab"]
 
 
 def test_gemv_is_not_for_batch_invariance_nor_a_short_k():

@@ -14,11 +14,11 @@ PAIRS = (("bf16", "bf16"), ("f16", "f16"), ("tf32", "tf32"), *itertools.product(
 SIZES = ((4096, 4096, 4096), (100, 33, 50), (1, 1, 1), (17, 4096, 1 << 16), (4096, 1, 64))
 
 
-def served(made, types, side):
+def row_of(fields, types, side):
     """The row of a plan, whose a is the sparse operand."""
-    row = rows_by_name()[made["kernel"]]
+    row = rows_by_name()[fields["kernel"]]
     assert row["sparse"] == ("1:2" if types[0] == "tf32" else "2:4")
-    assert made["swap_ab"] == (side == "b")
+    assert fields["swap_ab"] == (side == "b")
     assert (row["input"], row["input_b"]) == (types if side == "a" else types[::-1])
     return row
 
@@ -28,15 +28,15 @@ def served(made, types, side):
 def test_every_gpu_has_a_plan(device, types):
     for (m, n, k), layout, side in itertools.product(SIZES, ("TN", "NN", "TT"), "ab"):
         options = {"dtype": types[0], "dtype_b": types[1], "layout": layout, "sparse": side}
-        made = plan(m, n, k, device=device["name"], **options)
-        row = served(made, types, side)
+        fields = plan(m, n, k, device=device["name"], **options)
+        row = row_of(fields, types, side)
         assert row["arch"] == "sm80" or device["name"] in ("H100", H200)
         assert row["shared_bytes"] <= device["shared_bytes"]
         tile_m, tile_n, _ = row["tile"]
         if row["arch"] == "sm80":
-            rows, columns = (n, m) if made["swap_ab"] else (m, n)
-            assert made["grid"] == -(-rows // tile_m) * -(-columns // tile_n)
-            assert made["cluster"] == 1
+            rows, columns = (n, m) if fields["swap_ab"] else (m, n)
+            assert fields["grid"] == -(-rows // tile_m) * -(-columns // tile_n)
+            assert fields["cluster"] == 1
 
 
 @pytest.mark.parametrize("dtype", FP8)
@@ -51,9 +51,9 @@ def test_fp8_is_hoppers(dtype):
 @pytest.mark.parametrize("side", "ab")
 def test_large_products_take_wgmma_on_hopper(side):
     for dtype in ("bf16", "f16", "tf32", "s8"):
-        made = plan(4096, 4096, 4096, dtype=dtype, sparse=side)
-        assert made["kernel"].startswith("sm90a_")
-        assert made["prepare_a"] is made["prepare_b"] is None
+        fields = plan(4096, 4096, 4096, dtype=dtype, sparse=side)
+        assert fields["kernel"].startswith("sm90a_")
+        assert fields["prepare_a"] is fields["prepare_b"] is None
 
 
 @pytest.mark.parametrize("device", (A100, "RTX 4090"))
@@ -72,13 +72,13 @@ def test_any_rows_are_read_in_words(rows):
     for dtype, (m, n, side) in itertools.product(
         ("bf16", "tf32", "s8"), ((rows, 512, "a"), (512, rows, "b"))
     ):
-        made = plan(m, n, 1024, device=A100, dtype=dtype, sparse=side)
-        assert made["vector_a"]
-        assert made["vector_b"]
-        assert made["prepare_a"] is made["prepare_b"] is None
-        assert "scalar loads" not in made["explain"]
-    copied = plan(rows, 4096, 16384, sparse="a", kernel="sm90a")
-    assert bool(copied["prepare_a"]) == (rows % 16 != 0)
+        fields = plan(m, n, 1024, device=A100, dtype=dtype, sparse=side)
+        assert fields["vector_a"]
+        assert fields["vector_b"]
+        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert "scalar loads" not in fields["explain"]
+    fields_of_a = plan(rows, 4096, 16384, sparse="a", kernel="sm90a")
+    assert bool(fields_of_a["prepare_a"]) == (rows % 16 != 0)
 
 
 @pytest.mark.parametrize("device", (A100, H200))
@@ -86,28 +86,28 @@ def test_any_rows_are_read_in_words(rows):
 def test_values_of_any_strides(device, dtype):
     """Values along m are copied, or gathered where that costs less."""
     along_m = {"dtype": dtype, "device": device, "sparse": "a"}
-    made = plan(4096, 4096, 4096, a=(0, 1, 4096), **along_m)
-    assert made["prepare_a"] is not None
+    fields = plan(4096, 4096, 4096, a=(0, 1, 4096), **along_m)
+    assert fields["prepare_a"] is not None
     reason = "tensor cores read the values of a sparse operand K-major only"
-    assert reason in " ".join(made["explain"].split())
-    made = plan(48, 16, 64, a=(0, 1, 48), kernel="sm80", **along_m)
-    assert made["prepare_a"] is None
-    assert not made["vector_a"]
-    assert re.search(rf"\n  scalar loads +a is loaded one .*: {reason}", made["explain"])
+    assert reason in " ".join(fields["explain"].split())
+    fields = plan(48, 16, 64, a=(0, 1, 48), kernel="sm80", **along_m)
+    assert fields["prepare_a"] is None
+    assert not fields["vector_a"]
+    assert re.search(rf"\n  scalar loads +a is loaded one .*: {reason}", fields["explain"])
 
 
 def test_rows_of_the_other_operand_may_be_ragged():
-    made = plan(64, 64, 4 * 33, device=A100, sparse="b")
-    assert made["kernel"].endswith("_tn_sparse")
-    assert "2:4 along k" in made["explain"]
-    assert "sm80: cp.async and mma.sync" in made["check_layout"]
+    fields = plan(64, 64, 4 * 33, device=A100, sparse="b")
+    assert fields["kernel"].endswith("_tn_sparse")
+    assert "2:4 along k" in fields["explain"]
+    assert "sm80: cp.async and mma.sync" in fields["check_layout"]
 
 
 def test_tma_stores_columns():
     """b^T a^T is computed: rows of the result are columns there. Other types, and
     results with an epilogue, are stored in pairs."""
     columns, pairs = "by TMA, column-major", "in pairs along columns"
-    for options, how in (
+    for options, phrase in (
         ({}, columns),
         ({"out_dtype": "f16"}, pairs),
         ({"out_dtype": "f16", "dtype": "f16"}, columns),
@@ -122,9 +122,9 @@ def test_tma_stores_columns():
         ({"out": (0, 513, 1)}, "element by element"),
         ({"out": (0, 1, 512)}, "by TMA\n"),
     ):
-        made = plan(512, 512, 512, sparse="b", kernel="128x128", **options)
-        assert how in made["explain"], (options, made["explain"])
-        assert made["store_path"].startswith("tma") == (how in (columns, "by TMA\n"))
+        fields = plan(512, 512, 512, sparse="b", kernel="128x128", **options)
+        assert phrase in fields["explain"], (options, fields["explain"])
+        assert fields["store_path"].startswith("tma") == (phrase in (columns, "by TMA\n"))
     narrow = plan(16, 512, 512, sparse="b", kernel="128x32x")
     assert pairs in narrow["explain"]
 

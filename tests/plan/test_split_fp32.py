@@ -11,14 +11,14 @@ from support.plan_cases import H200, plan, rows_by_name
 F32 = {"dtype": "f32", "precision": "highest"}
 
 
-def row_of(made):
-    return rows_by_name()[made["kernel"]]
+def row_of(fields):
+    return rows_by_name()[fields["kernel"]]
 
 
 @pytest.mark.parametrize("layout", ["TN", "NN", "TT", "NT"])
 def test_large_products_are_made_of_parts(layout):
-    made = plan(4096, 4096, 4096, layout=layout, **F32)
-    row, split = row_of(made), made["split"]
+    fields = plan(4096, 4096, 4096, layout=layout, **F32)
+    row, split = row_of(fields), fields["split"]
     assert (row["input"], row["terms"], row["layout"]) == ("f16", 2, layout)
     other = rows_by_name()[split["other"]["kernel"]]
     assert (other["input"], other["terms"], other["layout"]) == ("bf16", 3, layout)
@@ -27,15 +27,15 @@ def test_large_products_are_made_of_parts(layout):
     assert split["a"]["mn_major"] == (layout[1] == "T")
     assert split["b"]["mn_major"] == (layout[0] == "N")
     # The terms of both types take the same place.
-    assert made["workspace"] < 2 * 4096 * 4096 * 2 * 3 + 2**20
+    assert fields["workspace"] < 2 * 4096 * 4096 * 2 * 3 + 2**20
 
 
 @pytest.mark.parametrize("k", [1, 2, 16, 63])
 def test_short_sums_go_through_f64(k):
     for m, n in ((64, 64), (4096, 4096)):
-        made = plan(m, n, k, **F32)
-        assert row_of(made)["input"] == "f32"
-        assert made["split"] is None
+        fields = plan(m, n, k, **F32)
+        assert row_of(fields)["input"] == "f32"
+        assert fields["split"] is None
 
 
 def test_small_products_go_through_f64():
@@ -47,11 +47,11 @@ def test_small_products_go_through_f64():
 @pytest.mark.parametrize("size", [(1024, 1024, 1024), (1024, 1024, 8192), (4096, 4096, 1024)])
 def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
     """There are no bf16 terms, and no room for them."""
-    made = plan(*size, **F32)
-    other = rows_by_name()[made["split"]["other"]["kernel"]]
-    assert (row_of(made)["terms"], other["input"]) == (2, "f32")
+    fields = plan(*size, **F32)
+    other = rows_by_name()[fields["split"]["other"]["kernel"]]
+    assert (row_of(fields)["terms"], other["input"]) == (2, "f32")
     m, n, k = size
-    assert made["workspace"] < 4 * k * (m + n) + 2**20
+    assert fields["workspace"] < 4 * k * (m + n) + 2**20
 
 
 def test_few_results_come_from_short_chains():
@@ -63,34 +63,34 @@ def test_few_results_come_from_short_chains():
 
 
 def test_amax_goes_through_f64():
-    made = plan(4096, 4096, 4096, epilogue=["amax"], **F32)
-    assert row_of(made)["input"] == "f32"
+    fields = plan(4096, 4096, 4096, epilogue=["amax"], **F32)
+    assert row_of(fields)["input"] == "f32"
 
 
 @pytest.mark.parametrize("size", [4095, 4097, 4098])
 def test_nothing_is_copied_for_odd_sizes(size):
-    made = plan(size, size, size, **F32)
-    assert made["split"] is not None
-    assert made["prepare_a"] is made["prepare_b"] is None
+    fields = plan(size, size, size, **F32)
+    assert fields["split"] is not None
+    assert fields["prepare_a"] is fields["prepare_b"] is None
 
 
 def test_strided_operands_are_split_k_major():
-    made = plan(2048, 2048, 2048, a=(0, 4096, 2), b=(0, 2, 8192), **F32)
-    assert not made["split"]["a"]["mn_major"]
-    assert not made["split"]["b"]["mn_major"]
+    fields = plan(2048, 2048, 2048, a=(0, 4096, 2), b=(0, 2, 8192), **F32)
+    assert not fields["split"]["a"]["mn_major"]
+    assert not fields["split"]["b"]["mn_major"]
 
 
 def test_a_batch_of_one_b_is_split_once():
-    made = plan(512, 2048, 2048, batch=6, b=(0, 1, 2048), **F32)
-    assert (made["split"]["a"]["batch"], made["split"]["b"]["batch"]) == (6, 1)
+    fields = plan(512, 2048, 2048, batch=6, b=(0, 1, 2048), **F32)
+    assert (fields["split"]["a"]["batch"], fields["split"]["b"]["batch"]) == (6, 1)
 
 
 def test_a_prepared_operand_is_not_split_again():
     plain = plan(256, 4096, 4096, **F32)
-    made = plan(256, 4096, 4096, terms_b=2, **F32)
-    assert made["split"]["b"]["prepared_terms"] == 2
-    assert made["microseconds"] < plain["microseconds"] - 10
-    assert "split-FP32 b  no pass: its 2 f16 terms are prepared" in made["explain"]
+    fields = plan(256, 4096, 4096, terms_b=2, **F32)
+    assert fields["split"]["b"]["prepared_terms"] == 2
+    assert fields["microseconds"] < plain["microseconds"] - 10
+    assert "split-FP32 b  no pass: its 2 f16 terms are prepared" in fields["explain"]
     bf16 = plan(2048, 4096, 4096, terms_b=3, **F32)
     assert row_of(bf16)["terms"] == 3
     assert bf16["split"]["bf16"]
@@ -105,9 +105,9 @@ def test_a_filter_chooses_the_parts():
     """Whatever the depth, since it leaves nothing else."""
     for k in (1, 40, 4096):
         assert row_of(plan(512, 512, k, kernel="f16x2", **F32))["terms"] == 2
-        made = plan(512, 512, k, kernel="bf16x3", **F32)
-        assert row_of(made)["terms"] == 3
-        assert made["split"]["bf16"]
+        fields = plan(512, 512, k, kernel="bf16x3", **F32)
+        assert row_of(fields)["terms"] == 3
+        assert fields["split"]["bf16"]
         assert row_of(plan(512, 512, k, kernel="f32_f64", **F32))["input"] == "f32"
 
 

@@ -44,9 +44,9 @@ def test_python_knows_the_architecture(arch):
 def test_check_layout_names_the_architecture(arch):
     dtype = "e4m3" if arch == "sm89" else "bf16"
     device = {"sm80": "A100", "sm89": "L40S"}.get(arch, plan_cases.H200)
-    made = plan_cases.plan(256, 256, 256, device=device, dtype=dtype, kernel=arch)
-    assert made["kernel"].startswith(f"{arch}_")
-    assert f"kernel family {arch}: " in made["check_layout"]
+    fields = plan_cases.plan(256, 256, 256, device=device, dtype=dtype, kernel=arch)
+    assert fields["kernel"].startswith(f"{arch}_")
+    assert f"kernel family {arch}: " in fields["check_layout"]
 
 
 @EVERY

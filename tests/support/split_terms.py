@@ -33,5 +33,5 @@ def product(a, b, kind, without=None):
     count = 1 + max(max(pair) for pair in products)
     left, scale_a = split(a, 1, dtype, top, shift, count)
     right, scale_b = split(b, 0, dtype, top, shift, count)
-    parts = [left[i] @ right[j] for at, (i, j) in enumerate(products) if at != without]
-    return (sum(parts) * (-scale_a - scale_b).exp2()).float()
+    sums = [left[i] @ right[j] for at, (i, j) in enumerate(products) if at != without]
+    return (sum(sums) * (-scale_a - scale_b).exp2()).float()
