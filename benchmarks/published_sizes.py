@@ -108,7 +108,7 @@ def flag_sentence(results):
         if row["set"] == SET and row["accumulation"] == "f16" and row["ratio"]:
             beside = results["details"][results_file.key(row)].get("f32_sums_us")
             if beside:
-                times.append(row["rival_us"] / beside)
+                times.append(row["baseline_us"] / beside)
     if not times:
         return "No products with float16 sums are measured."
     mean = statistics.geometric_mean(times)

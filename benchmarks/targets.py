@@ -49,7 +49,7 @@ class Target:
     least: float
     fields: dict = field(hash=False)
     limit: float | None = None  # of the lowest shape; None: LOWEST
-    against: str = ""  # "own", "fused": the candidate of the details; "": the baseline
+    against: str = ""  # "self_baseline", "fused": the candidate of the details; "": the baseline
     baseline: str = ""  # the name that a row's baseline must have; "": any
     sizes: tuple = ()  # of the cubes; (): any
     cubes: bool = True  # only M = N = K, and `shapes`
@@ -62,7 +62,7 @@ class Target:
     def is_about(self, row):
         large = row["m"] * row["n"] * row["k"] >= self.volume
         rows = self.few_rows in (row["m"] < FEW_ROWS, None) or row["batch"] > 1
-        named = not self.baseline or row.get("rival", self.baseline) == self.baseline
+        named = not self.baseline or row.get("baseline", self.baseline) == self.baseline
         return large and rows and named and self._has_shape(row) and self._has_fields(row)
 
     def _has_shape(self, row):
@@ -203,14 +203,16 @@ def _targets():
     s8_tn = {"set": "int8", "dtype": "s8", "layout": "TN"}
     yield Target("s8 TN x torch._int_mm", 1.6, s8_tn, ANY, **even)
     s8_nn = {"set": "int8", "dtype": "s8", "layout": "NN"}
-    yield Target("s8 NN x our own TN", 0.93, s8_nn, against="own", **even)
+    yield Target("s8 NN x our own TN", 0.93, s8_nn, against="self_baseline", **even)
     for name, least, chosen, accumulation, epilogue in FLOAT8:
         fields = {"set": chosen, "dtype": "e4m3", "layout": "TN"}
         fields |= {"accumulation": accumulation, "epilogue": epilogue}
         both = {"sizes": EVEN, "shapes": LLM_GRID}
         yield Target(f"{name} x torch._scaled_mm", least, fields, ANY, **both)
         if epilogue == "row-scales":
-            yield Target(f"{name} x a scale a tensor", 0.98, fields, against="own", **even)
+            yield Target(
+                f"{name} x a scale a tensor", 0.98, fields, against="self_baseline", **even
+            )
     tf32 = {"set": "tf32", "dtype": "tf32", "layout": ("TN", "NN")}
     yield Target("tf32 TN and NN x torch.mm", 1.05, tf32, ANY, sizes=EVEN[:3])
     f64 = {"set": "f64", "dtype": "f64", "layout": ("TN", "NN")}
@@ -229,7 +231,7 @@ def _sparse_targets():
     for dtype in ("f16", "bf16"):
         fields = {**sparse, "dtype": dtype}
         yield Target(f"{dtype} 2:4 x cuSPARSELt", 1.03, fields, **every)
-        large = {**every, "volume": 4096**3, "against": "own"}
+        large = {**every, "volume": 4096**3, "against": "self_baseline"}
         yield Target(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, fields, **large)
     for dtype, epilogue, name in (
         ("s8", "sparse", "s8 2:4"),
@@ -238,7 +240,7 @@ def _sparse_targets():
     ):
         yield Target(f"{name} x cuSPARSELt", 1.03, {**sparse, "dtype": dtype, "epilogue": epilogue})
     yield Target("tf32 1:2 x torch.mm, dense", 1.6, {**sparse, "dtype": "tf32"}, **every)
-    few = {**every, "few_rows": True, "against": "own"}
+    few = {**every, "few_rows": True, "against": "self_baseline"}
     yield Target("bf16 2:4, few rows x our own dense", 1.4, {**sparse, "dtype": "bf16"}, **few)
     for fields, name, us in (
         ({"op": "compress", "dtype": "bf16"}, "prune and compress bf16", 70.0),
@@ -343,7 +345,7 @@ def _outcome(target, name, rows, details):
     return Outcome(
         target,
         name,
-        len(target.cases()) - (0 if target.against == "own" else refused),
+        len(target.cases()) - (0 if target.against == "self_baseline" else refused),
         [target.repetitions(*each) for each in measured],
         [row["max_error_ratio"] for row in rows if row["max_error_ratio"] is not None],
         sum(protocol.missing(*each, aims(each[0])) for each in measured),

@@ -120,9 +120,9 @@ def measure(pattern, layout, m, n, k, device, *, gemm=tcgemm_mm, other=torch_mm)
     if a.is_cuda:
         row["kernel"] = kernel_name(a, b, precision="highest")
     row["measured"] = _kept(share)
-    row["ours"] = reference.errors(gemm(a, b))
-    row["rival"] = "bound" if other is None else "torch.mm"
-    row["theirs"] = bound(device, k) if other is None else reference.errors(other(a, b))
+    row["errors"] = reference.errors(gemm(a, b))
+    row["baseline"] = "bound" if other is None else "torch.mm"
+    row["baseline_errors"] = bound(device, k) if other is None else reference.errors(other(a, b))
     return row
 
 
@@ -178,9 +178,10 @@ def main(argv=None):
     if path:
         table.save(path, header, rows)
     print(f"{gpu}, torch {torch.__version__}, commit {header['commit']} -> {path}")
-    print(f"error in units of 2^-24 |A||B|, the largest of all K; in brackets {rows[0]['rival']}'s")
+    baseline = rows[0]["baseline"]
+    print(f"error in units of 2^-24 |A||B|, the largest of all K; in brackets {baseline}'s")
     print("\n".join(table.lines(rows)))
     compared = table.compared(rows)
     good = len(table.good(compared))
-    print(f"right, and at most {rows[0]['rival']}'s: {good} of {len(compared)} rows")
+    print(f"right, and at most {baseline}'s: {good} of {len(compared)} rows")
     return 0 if good == len(compared) else 1

@@ -17,14 +17,14 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from benchmarks.fp32_errors import table
 
 COLUMNS = 4
-COLOURS = {"ours": "#1f5fa8", "theirs": "#d1602b", "spread": "#3d8c50"}
-NAMES = {"ours": "tcgemm", "theirs": "torch fp32", "spread": "tcgemm, spread data"}
+COLOURS = {"errors": "#1f5fa8", "baseline_errors": "#d1602b", "spread": "#3d8c50"}
+NAMES = {"errors": "tcgemm", "baseline_errors": "torch fp32", "spread": "tcgemm, spread data"}
 STYLES = {"max": ("-", "o"), "rms": ("--", "s")}
 LINE = {"linewidth": 1.5, "markersize": 4}
 
 
 def _errors(axes, rows, pattern):
-    for who in ("theirs", "ours"):
+    for who in ("baseline_errors", "errors"):
         for name, (line, marker) in STYLES.items():
             points = [(row["k"], row[who][name]) for row in rows if row[who][name]]
             label = f"{NAMES[who]}, {name}"
@@ -42,7 +42,7 @@ def _errors(axes, rows, pattern):
 
 
 def cubes(results, layout):
-    """{"ours" | "theirs" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
+    """{"errors" | "baseline_errors" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
     found = {}
     for row in sorted(results["rows"], key=lambda row: row["m"]):
         cube = row["m"] == row["n"] == row["k"] and row["op"] == "mm"
@@ -50,9 +50,9 @@ def cubes(results, layout):
             continue
         flops = 2.0 * row["m"] ** 3 / 1e6
         plain = row["epilogue"] == "none"
-        found.setdefault("ours" if plain else "spread", []).append((row["m"], flops / row["us"]))
-        if plain and row["rival_us"]:
-            found.setdefault("theirs", []).append((row["m"], flops / row["rival_us"]))
+        found.setdefault("errors" if plain else "spread", []).append((row["m"], flops / row["us"]))
+        if plain and row["baseline_us"]:
+            found.setdefault("baseline_errors", []).append((row["m"], flops / row["baseline_us"]))
     return found
 
 
@@ -78,7 +78,7 @@ def draw(found, results, path):
     curves = {
         pattern: mine
         for (pattern, layout, m), mine in table.curves(rows).items()
-        if (layout, m) == ("TN", smallest) and any(row["theirs"]["max"] for row in mine)
+        if (layout, m) == ("TN", smallest) and any(row["baseline_errors"]["max"] for row in mine)
     }
     rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
     rates = {layout: points for layout, points in rates.items() if points}

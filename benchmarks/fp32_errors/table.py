@@ -1,10 +1,11 @@
 """The error table of f32 GEMMs: its rows, when a row is good, and how it is shown.
 
     {"header": {gpu, driver, torch, ..., commit, clock_mhz, power_w}
-     "rows":   [{kind, layout, m, n, k, kernel, measured, ours, rival, theirs}]    one row per line
+     "rows":   [{kind, layout, m, n, k, kernel, measured, errors, baseline, baseline_errors}]
 
-A row is one input pattern (`kind`), layout and size. `ours` and `theirs` are the errors of tcgemm
-and of the baseline `rival`, {max, rms, wrong}: of |C - C64| / (|A||B|) in units of 2^-24, null if
+A row, on a line of its own, is one input pattern (`kind`), layout and size. `errors` and
+`baseline_errors` are the errors of tcgemm and of the baseline, which `baseline` names,
+{max, rms, wrong}: of |C - C64| / (|A||B|) in units of 2^-24, null if
 not finite, and the number of elements that no f32 sum can give. `measured` is the share of elements
 that max and rms are of. A row is good if no element of tcgemm is wrong and its errors are at most
 the baseline's. measure.py fills the table.
@@ -58,10 +59,10 @@ def complaint(row):
 
     float64 itself errs by at most k * 2^-53 of |A||B|, so a difference of that size is ignored.
     """
-    ours, theirs = row["ours"], row["theirs"]
-    found = [f"{ours['wrong']} elements that f32 cannot give"] if ours["wrong"] else []
+    errors, baseline = row["errors"], row["baseline_errors"]
+    found = [f"{errors['wrong']} elements that f32 cannot give"] if errors["wrong"] else []
     for name in ("max", "rms"):
-        mine, other = (math.inf if x[name] is None else x[name] for x in (ours, theirs))
+        mine, other = (math.inf if x[name] is None else x[name] for x in (errors, baseline))
         if mine == math.inf or mine > other + row["k"] * 2.0**-29:
             found.append(f"{name} {mine:.3g} > {other:.3g}")
     return ", ".join(found)
@@ -88,7 +89,7 @@ def lines(rows):
     for (kind, layout, m), mine in curves(rows).items():
         spans = []
         for name in ("max", "rms"):
-            values = [[row[who][name] for row in mine] for who in ("ours", "theirs")]
+            values = [[row[who][name] for row in mine] for who in ("errors", "baseline_errors")]
             worst = [math.inf if None in some else max(some) for some in values]
             spans.append(f"{name} {worst[0]:8.3g} ({worst[1]:8.3g})")
         met = len(good(mine))
@@ -127,7 +128,7 @@ def _cell(row):
     if row is None:
         return "-"
     spans = []
-    for errors in (row["ours"], row["theirs"]):
+    for errors in (row["errors"], row["baseline_errors"]):
         values = [errors[name] for name in ("max", "rms")]
         spans.append(" / ".join(_short(value) for value in values))
         spans[-1] += f", {errors['wrong']} wrong" if errors["wrong"] else ""

@@ -108,8 +108,8 @@ def ratios(rows: Rows, name: str) -> list[str]:
     for key, text in TABLES[name].items():
         row = rows[key]
         cells = [text, f"{row['m']} x {row['n']} x {row['k']}", microseconds(row["us"])]
-        cells += [f"{row['ratio']:.2f}", row["rival"]]
-        cells += [f"{row.get('dense_us', row['rival_us']) / row['us']:.2f}"] * dense
+        cells += [f"{row['ratio']:.2f}", row["baseline"]]
+        cells += [f"{row.get('dense_us', row['baseline_us']) / row['us']:.2f}"] * dense
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -242,12 +242,12 @@ def cell(row, detail):
         text += f", **{row['ratio']:.2f}**{_range(row, detail)}"
     elif "refused" in detail:
         text += ", refused"
-    for name in ("own_ratio", "dense_ratio", "fused_ratio"):
+    for name in ("self_baseline_ratio", "dense_ratio", "fused_ratio"):
         text += f", {detail[name]:.2f}" if name in detail else ""
     if "kept" in detail:
         text += f", {100 * detail['kept']:.2f} % of the sum of magnitudes"
-    if "rival_kept" in detail:
-        text += f" (torch {100 * detail['rival_kept']:.2f} %)"
+    if "baseline_kept" in detail:
+        text += f" (torch {100 * detail['baseline_kept']:.2f} %)"
     return text
 
 

@@ -14,8 +14,8 @@ measurements of one run.
 
 A case keeps its repetitions in its details:
 
-    "repetitions": [{"date": ..., "us": {"tcgemm": ..., "own": ...}, "ratio": ..., "own_ratio": ...,
-                     "clock_mhz": ..., "power_w": ..., "ms": ...}]
+    "repetitions": [{"date": ..., "us": {"tcgemm": ..., "dense": ...}, "ratio": ...,
+                     "dense_ratio": ..., "clock_mhz": ..., "power_w": ..., "ms": ...}]
 
 "ms" is the time that one candidate was measured for. A row that was stored without repetitions
 counts as one.
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
     Detail = dict[str, Any]
     Repetition = dict[str, Any]
-    Aims = Mapping[str, Sequence[float]]  # "ratio", "own_ratio" ... -> the targets of this ratio
+    Aims = Mapping[str, Sequence[float]]  # "ratio", "dense_ratio" ... -> the targets of this ratio
 
 REPETITIONS = 3
 MS = 400.0  # milliseconds of one candidate in a repetition, for a ratio that is not clear
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
-OTHERS = ("own", "dense", "fused")  # candidates beside the baseline, as the details name them
+OTHERS = ("self_baseline", "dense", "fused")  # candidates beside the baseline
 
 
 def ratio_name(candidate: str) -> str:
-    """The field of a candidate's ratio: "ratio" for the baseline, else "own_ratio" and so on."""
-    return "ratio" if candidate == "baseline" else f"{results_file.field(candidate)}_ratio"
+    """The field of a candidate's ratio: "ratio" for the baseline, else "dense_ratio" and so on."""
+    return "ratio" if candidate == "baseline" else f"{candidate}_ratio"
 
 
 def ratios_of(timings: Mapping[str, Timing]) -> dict[str, float]:
@@ -66,7 +66,7 @@ def is_clear(ratios: Mapping[str, float], aims: Aims) -> bool:
 
 def repetition(row: Row, detail: Detail) -> Repetition:
     """The repetition that a row of one measurement is."""
-    names = {"tcgemm": row["us"], "rival": row["rival_us"]}
+    names = {"tcgemm": row["us"], "baseline": row["baseline_us"]}
     names |= {name: detail.get(f"{name}_us") for name in OTHERS}
     found = {
         "date": detail.get("date"),
@@ -99,7 +99,7 @@ def combined(row: Row, detail: Detail, found: Iterable[Repetition]) -> tuple[Row
         return median((each["us"].get(name) for each in kept), 3)
 
     measured = row["us"]
-    row |= {"us": us_of("tcgemm"), "rival_us": us_of("rival")}
+    row |= {"us": us_of("tcgemm"), "baseline_us": us_of("baseline")}
     row["ratio"] = median((each["ratio"] for each in kept), 4)
     if row["tflops"] is not None:
         row["tflops"] = round(row["tflops"] * measured / row["us"], 3)
@@ -122,7 +122,7 @@ def span(row: Row, detail: Detail, name: str = "ratio") -> tuple[float, float] |
     """(lowest, highest) of a ratio over the repetitions; None if it was not measured.
 
     Arguments:
-        name (str): "ratio", or the ratio to another candidate, such as "own_ratio".
+        name (str): "ratio", or the ratio to another candidate, such as "dense_ratio".
     """
     found = [each.get(name) for each in repetitions(row, detail)]
     known = [ratio for ratio in found if ratio is not None]

@@ -5,10 +5,10 @@
      "details": {key: {...}}}                   spread, samples, date, repetitions (protocol.py);
                                                 the error of a case that failed
 
-In a row, `rival`, `rival_us` and `ratio` are the baseline's name, its time, and that time divided
-by tcgemm's. In the details, `own`, `own_us` and `own_ratio` are the same for the second baseline,
-another GEMM of tcgemm. The fields that begin with `dense` are those of torch's dense GEMM, which is
-timed beside a sparse one.
+In a row, `baseline`, `baseline_us` and `ratio` are the baseline's name, its time, and that time
+divided by tcgemm's. In the details, `self_baseline`, `self_baseline_us` and `self_baseline_ratio`
+are the same for the second baseline, another GEMM of tcgemm. The fields that begin with `dense` are
+those of torch's dense GEMM, which is timed beside a sparse one.
 
 A benchmark runs in several calls, on machines that keep nothing. So each row is written as soon as
 it is measured, and two files are merged by the key of the case.
@@ -45,17 +45,9 @@ CASE = (
 )
 KEYS = (
     *("op", "dtype", "layout", "m", "n", "k", "batch", "kernel", "accumulation", "epilogue"),
-    *("graph", "set", "us", "tflops", "rival", "rival_us", "ratio", "max_error_ratio", "exact"),
-    *("gpu", "commit", "clock_mhz", "power_w"),
+    *("graph", "set", "us", "tflops", "baseline", "baseline_us", "ratio", "max_error_ratio"),
+    *("exact", "gpu", "commit", "clock_mhz", "power_w"),
 )
-
-# The names of candidates in the fields of stored results, such as rival_us and own_iqr_us.
-FIELDS = {"baseline": "rival", "self_baseline": "own"}
-
-
-def field(candidate: str) -> str:
-    """The name of a candidate in the fields of a row and its details."""
-    return FIELDS.get(candidate, candidate)
 
 
 def key(row: Row) -> str:

@@ -142,7 +142,7 @@ class Pass(Work):
         w = self.pool[0]
         found = {"kept": self._share(self.call_tcgemm(0), w)}
         if "baseline" in timings:
-            found["rival_kept"] = self._share(self.call_baseline(0)[0], w)
+            found["baseline_kept"] = self._share(self.call_baseline(0)[0], w)
         return found
 
     @staticmethod

@@ -45,7 +45,7 @@ def test_cuda_errs_at_most_as_torch(kind, layout):
     for size in sizes:
         found = fp32_measure.measure(kind, layout, *size, "cuda")
         if kind in fp32_table.NOT_COMPARED:
-            found["theirs"] = fp32_measure.bound("cuda", size[-1])
+            found["baseline_errors"] = fp32_measure.bound("cuda", size[-1])
         assert not fp32_table.complaint(found), found
 
 
@@ -137,7 +137,7 @@ def other_sign(a, b):
 def test_inf_and_nan_are_those_of_fp32(fault):
     for kind in ("special", "special-elements"):
         found = row(kind, 64, fault)
-        assert found["ours"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(found)
+        assert found["errors"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(found)
 
 
 # Where results overflow, and where they vanish.

@@ -14,7 +14,7 @@ CASE = Case("mm", "bf16", "TN", 4096, 4096, 4096, set="squares")
 
 def measured(ratio, us=200.0, date="1", **detail):
     """(row, detail) of one repetition."""
-    found = row(CASE, us, rival_us=us * ratio, ratio=ratio)
+    found = row(CASE, us, baseline_us=us * ratio, ratio=ratio)
     return found, {"date": date, **detail}
 
 
@@ -30,7 +30,7 @@ def test_a_row_has_medians_and_its_details_each_repetition():
     assert found["tflops"] == pytest.approx(CASE.flops / 201.0 / 1e6, rel=1e-3)
     assert protocol.span(found, detail) == (0.97, 1.03)
     first = detail["repetitions"][0]
-    assert first["us"] == {"tcgemm": 200.0, "rival": 198.0}
+    assert first["us"] == {"tcgemm": 200.0, "baseline": 198.0}
     assert (first["clock_mhz"], first["power_w"], first["date"]) == (1500.0, 690.0, "0")
     assert tuple(found) == results_file.KEYS
 
@@ -64,7 +64,7 @@ def test_stored_rows_without_repetitions_count_as_one():
         (0.85, {}, 0),
         (1.55, {"ratio": (1.6,)}, 2),
         (1.9, {"ratio": (1.6,)}, 0),
-        (1.9, {"own_ratio": (1.9,)}, 0),
+        (1.9, {"self_baseline_ratio": (1.9,)}, 0),
     ],
 )
 def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
@@ -73,7 +73,7 @@ def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
 
 def test_a_case_without_a_ratio_is_measured_once():
     found, detail = measured(1.0)
-    assert protocol.missing({**found, "ratio": None, "rival_us": None}, detail, {}) == 0
+    assert protocol.missing({**found, "ratio": None, "baseline_us": None}, detail, {}) == 0
 
 
 def test_a_claim_holds_for_the_whole_range():
@@ -115,7 +115,7 @@ def measurements(monkeypatch):
 
     def measure(case, options, gpu, commit, reader, aims, checks=None):
         calls.append((case.size, checks))
-        found = row(case, 5.0, ratio=0.98 + 0.01 * len(calls), rival_us=5.0, commit=commit)
+        found = row(case, 5.0, ratio=0.98 + 0.01 * len(calls), baseline_us=5.0, commit=commit)
         detail = {"date": f"{len(calls):03}", "bytes": 1, "tcgemm_iqr_us": 0.0}
         return {**found, "gpu": "cpu", "graph": False}, detail
 

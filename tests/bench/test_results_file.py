@@ -23,8 +23,8 @@ def test_kernel_name_is_that_of_explain():
 
 def test_rows_have_the_public_keys(tmp_path):
     public = (
-        "op dtype layout m n k batch kernel accumulation epilogue graph set us tflops rival "
-        "rival_us ratio max_error_ratio exact gpu commit clock_mhz power_w"
+        "op dtype layout m n k batch kernel accumulation epilogue graph set us tflops baseline "
+        "baseline_us ratio max_error_ratio exact gpu commit clock_mhz power_w"
     )
     assert list(results_file.KEYS) == public.split()
     path = tmp_path / results_file.file_name("NVIDIA H200")

@@ -71,7 +71,7 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
     }
     refused = [r for r in results["rows"] if r["ratio"] is None]
     assert refused and all(details[results_file.key(r)]["refused"] for r in refused)
-    assert any(detail.get("own_ratio") for detail in details.values())
+    assert any(detail.get("self_baseline_ratio") for detail in details.values())
     alone = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
     assert run.main(alone) == 0
     assert "x tcgemm TN" not in capsys.readouterr().out

@@ -200,11 +200,11 @@ def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
-    assert work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"] < 0.004
+    assert work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"] < 0.004
     work.sparse_call.compressed.reverse()  # another weight
-    apart = work.detail({"tcgemm": ONE, "baseline": ONE})["rival_apart"]
+    apart = work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"]
     assert apart > 1
-    detail = {"rival_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
+    detail = {"baseline_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
     assert "torch's result differs" in run.line(case, row(case, 10.0), detail)
     work.refill()
     calls["baseline"](0)
@@ -265,8 +265,8 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
 
     monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
     found = work.detail({"tcgemm": None, "baseline": None})
-    assert 0.6 < found["rival_kept"] < found["kept"] < 0.8
-    assert "rival_kept" not in work.detail({"tcgemm": None})
+    assert 0.6 < found["baseline_kept"] < found["kept"] < 0.8
+    assert "baseline_kept" not in work.detail({"tcgemm": None})
     assert workloads.baseline_name(case) == "torch._sparse_semi_structured_tile"
 
 
@@ -293,7 +293,9 @@ def test_a_run_measures_sparse_gemms(tmp_path, capsys):
     for found in results["rows"]:
         assert found["exact"] and found["us"] > 0 and found["max_error_ratio"] <= 1
         detail = results["details"][results_file.key(found)]
-        assert detail["bytes"] > 0 and ("own_ratio" in detail) is (found["op"] in ("mm", "linear"))
+        assert detail["bytes"] > 0 and ("self_baseline_ratio" in detail) is (
+            found["op"] in ("mm", "linear")
+        )
         assert (found["tflops"] is None) is (found["op"] != "mm")
     assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
     out = capsys.readouterr().out
@@ -314,6 +316,6 @@ def test_sparse_cases_on_a_gpu():
         assert case.op in PASSES or found["kernel"].endswith("_sparse")
         if torch.backends.cusparselt.is_available() and compared:
             assert "refused" not in detail and found["ratio"] > 0, (case, detail)
-            assert detail.get("rival_apart", 0.0) < run.DIFFERENT, (case, detail)
+            assert detail.get("baseline_apart", 0.0) < run.DIFFERENT, (case, detail)
         if case.op == "prune":
-            assert 0.6 < detail["rival_kept"] < detail["kept"] < 0.8
+            assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8

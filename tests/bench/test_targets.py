@@ -27,9 +27,9 @@ def test_targets_are_met_missed_or_open():
     about = TARGETS[1].is_about
     mine = [r for r in results["rows"] if about(r)]
     detail = results["details"][results_file.key(mine[0])]
-    change(detail, "own_ratio", (0.90, 0.91, 0.91))  # one shape too low
+    change(detail, "self_baseline_ratio", (0.90, 0.91, 0.91))  # one shape too low
     assert targets.outcomes(results)[1].word == "MISS"
-    change(detail, "own_ratio", (0.92, 0.95, 0.95))
+    change(detail, "self_baseline_ratio", (0.92, 0.95, 0.95))
     assert targets.outcomes(results)[1].word == "UNCLEAR"
     detail["repetitions"].pop()
     assert targets.outcomes(results)[1].word == "UNCLEAR so far"
@@ -50,7 +50,7 @@ def test_a_shape_that_torch_refuses_does_not_count():
     results = measured()
     about = next(t for t in TARGETS if t.name == "e4m3 1x128 by 1x128 x torch._scaled_mm").is_about
     row = next(r for r in results["rows"] if about(r))
-    row["ratio"] = row["rival_us"] = None
+    row["ratio"] = row["baseline_us"] = None
     detail = results["details"][results_file.key(row)]
     detail["refused"] = "expected N to be a multiple of 128"
     for repetition in detail["repetitions"]:

@@ -43,7 +43,7 @@ def test_other_gpus_get_mma_sync():
         arch = "sm90a" if device["compute_capability"] == 90 else "sm80"
         assert fields["kernel"].startswith(arch)
         # Their kernels read any alignment: a pass is worth it only against element-wise loads.
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
 
 
 def test_names_of_gpus_in_any_case():

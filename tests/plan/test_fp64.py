@@ -54,7 +54,7 @@ def test_older_gpus_take_the_instruction_of_sm80(device):
         fields = plan(*sizes, dtype="f64", device=device, layout=layout)
         assert fields["kernel"].startswith("sm80_f64_f64_")
         assert fields["kernel"].endswith(f"_{layout.lower()}") or sizes == (1, 1, 1)
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
     fields = plan(64, 64, 64, dtype="f64", device=device, a=(0, 130, 2))
     assert fields["kernel"].endswith("_tn")
     assert not fields["vector_a"]

@@ -17,7 +17,7 @@ def test_aligned_operands_are_never_copied(dtype, layout):
     """f64 is read by cp.async: no alignment makes it copy, and TMA does not store it."""
     for size in (64, 1000, 4096, *((4095,) if dtype == "f64" else ())):
         fields = plan(size, size, size, dtype=dtype, layout=layout)
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
         assert fields["workspace"] == 0
         if dtype != "f64":
             assert fields["store_path"].startswith("tma")
@@ -33,7 +33,7 @@ def test_large_odd_operands_are_copied_for_wgmma(layout):
     fields = plan(size, size, size, layout=layout)
     assert fields["kernel"].startswith("sm90a")
     assert fields["kernel"].endswith("_tn")
-    for name in ("prepare_a", "prepare_b"):
+    for name in ("repack_a", "repack_b"):
         assert fields[name]["pitch"] == 4096
     assert fields["workspace"] == 2 * size * 4096 * 2
     assert not fields["store_path"].startswith("tma")
@@ -43,7 +43,7 @@ def test_large_odd_operands_are_copied_for_wgmma(layout):
 def test_copies_have_whole_lines_where_that_is_little(k, pitch):
     """Words of 8 elements, and lines of 64 in rows of a kilobyte and more."""
     fields = plan(4096, 4096, k, a=(0, 4097, 1), kernel="sm90a")
-    assert fields["prepare_a"]["pitch"] == pitch
+    assert fields["repack_a"]["pitch"] == pitch
 
 
 def test_rows_inside_lines_are_read_in_clusters():
@@ -52,7 +52,7 @@ def test_rows_inside_lines_are_read_in_clusters():
     for pitch, cluster in ((8192, 1), (8208, 2)):
         options = {"a": (0, pitch, 1), "b": (0, 1, pitch), "dtype": "e4m3", "out_dtype": "bf16"}
         fields = plan(4224, 8192, 8192, **options)
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
         assert fields["kernel"].startswith("sm90a")
         assert fields["cluster"] == cluster
 
@@ -60,23 +60,23 @@ def test_rows_inside_lines_are_read_in_clusters():
 def test_only_what_needs_it_is_copied():
     pitched = (4096 * 4097, 4097, 1)
     fields = plan(4096, 4096, 4096, a=pitched)
-    assert fields["prepare_a"] is not None
-    assert fields["prepare_b"] is None
+    assert fields["repack_a"] is not None
+    assert fields["repack_b"] is None
     assert fields["kernel"].endswith("_tn")
     fields = plan(4096, 4096, 4096, layout="NN", a=pitched)
-    assert fields["prepare_a"] is not None
-    assert fields["prepare_b"] is None
+    assert fields["repack_a"] is not None
+    assert fields["repack_b"] is None
     assert fields["kernel"].endswith("_nn")
     fields = plan(4096, 4096, 4096, layout="NT", b=pitched)
-    assert fields["prepare_a"] is None
-    assert fields["prepare_b"] is not None
+    assert fields["repack_a"] is None
+    assert fields["repack_b"] is not None
     assert fields["kernel"].endswith("_tt")
 
 
 def test_a_broadcast_matrix_is_copied_once():
     fields = plan(2047, 2047, 2047, batch=8, b=(0, 1, 2047))
-    assert fields["prepare_a"]["batch"] == 8
-    assert fields["prepare_b"]["batch"] == 1
+    assert fields["repack_a"]["batch"] == 8
+    assert fields["repack_b"]["batch"] == 1
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_small_products_are_gathered_by_older_kernels(size, options):
     """Odd rows, and a type that comes K-major alone: an element at a time costs less than a
     launch."""
     fields = plan(*size, **options)
-    assert fields["prepare_a"] is fields["prepare_b"] is None
+    assert fields["repack_a"] is fields["repack_b"] is None
     assert "sm80" in fields["kernel"]
     assert not fields["vector_b"]
     assert re.search(
@@ -98,7 +98,7 @@ def test_small_products_are_gathered_by_older_kernels(size, options):
     )
     fields = plan(4096, 4096, 4096, **options)
     has_copy = options.get("dtype") == "tf32"
-    assert (fields["prepare_b"] is not None) == has_copy
+    assert (fields["repack_b"] is not None) == has_copy
     # TMA reads bf16.
     assert fields["vector_a"] == fields["vector_b"] == has_copy
 
@@ -108,7 +108,7 @@ def test_what_stands_in_the_way_of_tma():
     options = {"kernel": "sm90a"}
     m = n = k = 256
     plain = plan(m, n, k, **options)
-    assert plain["prepare_a"] is plain["prepare_b"] is None
+    assert plain["repack_a"] is plain["repack_b"] is None
     obstacles = (
         {"a_address": 2},
         {"a_address": 8},
@@ -120,8 +120,8 @@ def test_what_stands_in_the_way_of_tma():
     )
     for obstacle in obstacles:
         fields = plan(m, n, k, **options, **obstacle)
-        assert fields["prepare_a"] is not None, obstacle
-        assert fields["prepare_b"] is None
+        assert fields["repack_a"] is not None, obstacle
+        assert fields["repack_b"] is None
         assert "TMA cannot read it" in fields["check_layout"]
     fine = (
         {"a_address": 16},
@@ -133,7 +133,7 @@ def test_what_stands_in_the_way_of_tma():
     )
     for strides in fine:
         fields = plan(m, n, k, **options, **strides)
-        assert fields["prepare_a"] is fields["prepare_b"] is None, strides
+        assert fields["repack_a"] is fields["repack_b"] is None, strides
 
 
 @pytest.mark.parametrize("dtype", ("s8", "tf32"))
@@ -148,11 +148,11 @@ def test_registers_transpose_what_wgmma_cannot(dtype, out):
         fields = plan(4096, 4096, 4096, dtype=dtype, layout=layout, out=out)
         assert fields["kernel"].endswith("_tt_rs") == rs
         assert fields["swap_ab"] == transposed
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
         assert ("is transposed in registers" in fields["explain"]) == rs
     fields = plan(4096, 4096, 4096, dtype=dtype, layout="NT", out=out)
     assert fields["kernel"].endswith("_rs")
-    assert (fields["prepare_a"] is None) != (fields["prepare_b"] is None)
+    assert (fields["repack_a"] is None) != (fields["repack_b"] is None)
 
 
 def test_explain_says_which_operand_is_transposed():
@@ -170,7 +170,7 @@ def test_other_8_bit_operands_are_copied_k_major(dtype):
         fields = plan(4096, 4096, 4096, dtype=dtype, layout=layout)
         assert fields["kernel"].startswith(f"sm90a_{dtype}_")
         for name in "ab":
-            assert (fields[f"prepare_{name}"] is not None) == (name in operands)
+            assert (fields[f"repack_{name}"] is not None) == (name in operands)
             reason = rf"repack {name} +copied K-major .* because tensor cores read {dtype} K-major"
             assert bool(re.search(reason, fields["explain"])) == (name in operands)
 
@@ -178,7 +178,7 @@ def test_other_8_bit_operands_are_copied_k_major(dtype):
 def test_what_cannot_be_read_is_copied_before_registers_transpose_it():
     fields = plan(4096, 4096, 4096, dtype="s8", b=(0, 4097, 1))
     assert fields["kernel"].endswith("_tn")
-    assert fields["prepare_b"]["pitch"] == 4096
+    assert fields["repack_b"]["pitch"] == 4096
     assert "leading dimension is not a multiple of 16 bytes" in fields["explain"]
 
 
@@ -186,7 +186,7 @@ def test_medium_precision_converts_both_operands():
     for layout, size in itertools.product(cases.LAYOUTS, (1, 64, 4096)):
         fields = plan(size, size, size, dtype="f32", precision="medium", layout=layout)
         assert "_bf16_f32_" in fields["kernel"]
-        assert fields["prepare_a"]["to"] == fields["prepare_b"]["to"] == "bf16"
+        assert fields["repack_a"]["to"] == fields["repack_b"]["to"] == "bf16"
         assert "the tensor cores take f32 as bf16" in fields["explain"]
         assert "to launch both at once" in fields["explain"]
         assert "f32 as bf16 to f32" in fields["explain"]

@@ -75,7 +75,7 @@ def test_depth_zero_has_a_plan_without_copies(device, types):
         row = rows_by_name()[fields["kernel"]]
         assert row["arch"] != "sm90a" or row["accumulator"] == "f64"
         assert not row["block_scaled"]
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
         assert fields["workspace"] == 0
         assert fields["grid"] <= fields["tiles_m"] * fields["tiles_n"]
 
@@ -111,7 +111,7 @@ def test_every_kernel_can_be_asked_for():
                 **types.options,
             )
             assert fields["kernel"] == name
-            assert fields["prepare_a"] is fields["prepare_b"] is None
+            assert fields["repack_a"] is fields["repack_b"] is None
             check_plan(fields, device, size, size, size, 1, types, row["layout"])
 
 

@@ -44,7 +44,7 @@ def test_the_record_has_every_store_path_and_pass():
         "rolled, vectors",
         "rolled, elements",
     }
-    assert {row["pass"] for plan in feasible for row in plan["passes"]} == {"prepare", "split"}
+    assert {row["pass"] for plan in feasible for row in plan["passes"]} == {"repack", "split"}
     assert {plan["swap"] for plan in feasible} == {True, False}
 
 

@@ -31,7 +31,7 @@ def decides(fields):
     promoted = row["promoted"] and row["terms"] == 1 and not row["block_scaled"]
     if row["accumulator"] == "s32" or promoted:
         kernel = tuple(row[key] for key in KIND)
-    kernels = split and (split["bf16"], split["other"] and split["other"]["kernel"])
+    kernels = split and (split["bf16"], split["alternative"] and split["alternative"]["kernel"])
     return kernel, fields["swap_ab"], kernels
 
 

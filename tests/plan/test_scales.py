@@ -83,6 +83,6 @@ def test_zero_points_need_sums_of_the_other_operand():
 def test_sums_lie_behind_the_copies():
     fields = plan(500, 300, 200, dtype="s8", epilogue=["zero_a", "zero_b"], kernel="sm90a")
     types = Types("s8", "s8", "s32", ())
-    assert fields["prepare_a"]
-    assert fields["prepare_b"]
+    assert fields["repack_a"]
+    assert fields["repack_b"]
     check_passes(fields, 500, 300, 200, 1, types)

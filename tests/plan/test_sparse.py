@@ -53,7 +53,7 @@ def test_large_products_take_wgmma_on_hopper(side):
     for dtype in ("bf16", "f16", "tf32", "s8"):
         fields = plan(4096, 4096, 4096, dtype=dtype, sparse=side)
         assert fields["kernel"].startswith("sm90a_")
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
 
 
 @pytest.mark.parametrize("device", (A100, "RTX 4090"))
@@ -75,10 +75,10 @@ def test_any_rows_are_read_in_words(rows):
         fields = plan(m, n, 1024, device=A100, dtype=dtype, sparse=side)
         assert fields["vector_a"]
         assert fields["vector_b"]
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
         assert "scalar loads" not in fields["explain"]
     fields_of_a = plan(rows, 4096, 16384, sparse="a", kernel="sm90a")
-    assert bool(fields_of_a["prepare_a"]) == (rows % 16 != 0)
+    assert bool(fields_of_a["repack_a"]) == (rows % 16 != 0)
 
 
 @pytest.mark.parametrize("device", (A100, H200))
@@ -87,11 +87,11 @@ def test_values_of_any_strides(device, dtype):
     """Values along m are copied, or gathered where that costs less."""
     along_m = {"dtype": dtype, "device": device, "sparse": "a"}
     fields = plan(4096, 4096, 4096, a=(0, 1, 4096), **along_m)
-    assert fields["prepare_a"] is not None
+    assert fields["repack_a"] is not None
     reason = "tensor cores read the values of a sparse operand K-major only"
     assert reason in " ".join(fields["explain"].split())
     fields = plan(48, 16, 64, a=(0, 1, 48), kernel="sm80", **along_m)
-    assert fields["prepare_a"] is None
+    assert fields["repack_a"] is None
     assert not fields["vector_a"]
     assert re.search(rf"\n  scalar loads +a is loaded one .*: {reason}", fields["explain"])
 

@@ -20,9 +20,9 @@ def test_large_products_are_made_of_parts(layout):
     fields = plan(4096, 4096, 4096, layout=layout, **F32)
     row, split = row_of(fields), fields["split"]
     assert (row["input"], row["terms"], row["layout"]) == ("f16", 2, layout)
-    other = rows_by_name()[split["other"]["kernel"]]
+    other = rows_by_name()[split["alternative"]["kernel"]]
     assert (other["input"], other["terms"], other["layout"]) == ("bf16", 3, layout)
-    recompute = rows_by_name()[split["repair"]["kernel"]]
+    recompute = rows_by_name()[split["recompute"]["kernel"]]
     assert (recompute["input"], recompute["tile"][:2]) == ("f32", (64, 64))
     assert split["a"]["mn_major"] == (layout[1] == "T")
     assert split["b"]["mn_major"] == (layout[0] == "N")
@@ -48,7 +48,7 @@ def test_small_products_go_through_f64():
 def test_wide_data_of_few_results_or_short_sums_goes_through_f64(size):
     """There are no bf16 terms, and no room for them."""
     fields = plan(*size, **F32)
-    other = rows_by_name()[fields["split"]["other"]["kernel"]]
+    other = rows_by_name()[fields["split"]["alternative"]["kernel"]]
     assert (row_of(fields)["terms"], other["input"]) == (2, "f32")
     m, n, k = size
     assert fields["workspace"] < 4 * k * (m + n) + 2**20
@@ -71,7 +71,7 @@ def test_amax_goes_through_f64():
 def test_nothing_is_copied_for_odd_sizes(size):
     fields = plan(size, size, size, **F32)
     assert fields["split"] is not None
-    assert fields["prepare_a"] is fields["prepare_b"] is None
+    assert fields["repack_a"] is fields["repack_b"] is None
 
 
 def test_strided_operands_are_split_k_major():
@@ -94,7 +94,7 @@ def test_a_prepared_operand_is_not_split_again():
     bf16 = plan(2048, 4096, 4096, terms_b=3, **F32)
     assert row_of(bf16)["terms"] == 3
     assert bf16["split"]["bf16"]
-    assert bf16["split"]["other"] is None
+    assert bf16["split"]["alternative"] is None
     # A column-major result is computed as a row-major one is: test_same_bits.py.
     columns = plan(256, 4096, 4096, terms_b=2, out=(0, 1, 256), **F32)
     assert not columns["swap_ab"]

@@ -27,7 +27,7 @@ def test_older_gpus_multiply_int4_as_it_is(device):
     for a, b in itertools.product(INT4, INT4):
         fields = plan(4096, 4096, 4096, dtype=a, dtype_b=b, device=device)
         assert fields["kernel"].startswith(f"sm80_{a}_" if a == b else f"sm80_{a}x{b}_")
-        assert fields["prepare_a"] is fields["prepare_b"] is None
+        assert fields["repack_a"] is fields["repack_b"] is None
 
 
 @pytest.mark.parametrize("device", HOPPER)
@@ -37,7 +37,7 @@ def test_hopper_converts_int4_to_int8(device):
         assert fields["kernel"].startswith("sm90a_s8_s32_")
         end = 0
         for name, rows in (("a", 4096), ("b", 2048)):
-            copy = fields[f"prepare_{name}"]
+            copy = fields[f"repack_{name}"]
             assert copy["to"] == "s8"
             assert (copy["rows"], copy["k"]) == (rows, 1000)
             assert copy["pitch"] == 1008
@@ -56,21 +56,21 @@ def test_hopper_multiplies_bits_as_they_are(device):
     fields = plan(8192, 8192, 8192, dtype="b1", device=device)
     assert fields["kernel"].startswith("sm90a_b1_s32_128x192x1024")
     assert fields["kernel"].endswith("_pingpong")
-    assert fields["prepare_a"] is fields["prepare_b"] is None
+    assert fields["repack_a"] is fields["repack_b"] is None
     assert fields["store_path"] == "tma_rows"
 
 
 def test_rows_of_bits_that_are_no_vectors_are_copied_as_bytes():
     fields = plan(8192, 8192, 8000, dtype="b1", a=(0, 8008, 1), b=(0, 1, 8064))
-    assert fields["prepare_b"] is None
-    copy = fields["prepare_a"]
+    assert fields["repack_b"] is None
+    copy = fields["repack_a"]
     assert copy["to"] == "b1"
     assert copy["k"] == 8000
     assert copy["pitch"] == 8064  # 1000 bytes, to a multiple of 16
     assert fields["workspace"] == 8192 * 8064 // 8
     assert "a multiple of 128 elements" in fields["check_layout"]
     # 1024 bytes and more are padded to lines of 128 bytes.
-    assert plan(8192, 8192, 8200, dtype="b1", a=(0, 8200, 1))["prepare_a"]["pitch"] == 9216
+    assert plan(8192, 8192, 8200, dtype="b1", a=(0, 8200, 1))["repack_a"]["pitch"] == 9216
 
 
 def test_zero_points_of_int4_need_sums():
@@ -90,7 +90,7 @@ def test_every_subbyte_kernel_can_be_asked_for():
             types = {"dtype": row["input"], "dtype_b": row["input_b"]}
             fields = plan(1024, 1024, 2048, device=device["name"], kernel=name, **types)
             assert fields["kernel"] == name
-            assert fields["prepare_a"] is fields["prepare_b"] is None
+            assert fields["repack_a"] is fields["repack_b"] is None
 
 
 def test_every_size_has_a_plan():

@@ -15,8 +15,8 @@ def row(case, us, **fields):
         "kernel": "sm90a_bf16_f32_128x256x64_w2_s4_tn",
         "us": us,
         "tflops": round(case.flops / us / 1e6, 1) if case.graph and case.flops else None,
-        "rival": workloads.baseline_name(case) if case.baseline else None,
-        "rival_us": None,
+        "baseline": workloads.baseline_name(case) if case.baseline else None,
+        "baseline_us": None,
         "ratio": None,
         "max_error_ratio": 0.9,
         "exact": True,
@@ -40,7 +40,7 @@ def synthetic():
         for index, case in enumerate(cases_of(name)):
             us = 10.0 + case.flops / 6e8
             ratio = round(4.0 if case.m % 8 else 0.9 + 0.02 * (index % 9), 3)
-            result = row(case, us, rival_us=us, ratio=ratio)
+            result = row(case, us, baseline_us=us, ratio=ratio)
             results_file.put(results, result, {"date": "today"})
     return results
 
@@ -58,9 +58,12 @@ def measured(factor=1.0, name="dtypes", spread=0.0):
         fields = asdict(case)
         aims = [p.least for p in TARGETS if not p.against and p.is_about(fields)]
         ratio = factor * 1.0625 * max(aims, default=1.0)
-        ratios = {"ratio": ratio, "rival_us": us * ratio} if case.baseline else {}
+        ratios = {"ratio": ratio, "baseline_us": us * ratio} if case.baseline else {}
         detail = (
-            {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 0.99 * factor}
+            {
+                "self_baseline": workloads.SELF_BASELINES[case.self_baseline],
+                "self_baseline_ratio": 0.99 * factor,
+            }
             if case.self_baseline
             else {}
         )
@@ -76,11 +79,14 @@ def highest(factor=1.0):
         us = 5.0 + case.flops / (1.1e8 if case.epilogue == "spread" else 2.2e8)
         least = {512: 1.2, 1024: 2.0}.get(case.m, 2.2 if case.epilogue == "spread" else 4.0)
         detail = (
-            {"own": workloads.SELF_BASELINES[case.self_baseline], "own_ratio": 1.1}
+            {
+                "self_baseline": workloads.SELF_BASELINES[case.self_baseline],
+                "self_baseline_ratio": 1.1,
+            }
             if case.self_baseline
             else {}
         )
-        times = {"rival_us": us * least * factor, "ratio": least * factor}
+        times = {"baseline_us": us * least * factor, "ratio": least * factor}
         results_file.put(results, *repeated(row(case, us, **times), detail))
     return results
 

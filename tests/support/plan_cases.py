@@ -116,7 +116,7 @@ def check_passes(fields, m, n, k, batch, types):
     end = 0
     stored = ("f32",) * 2 if types.input else (types.dtype, types.dtype_b)
     for name, rows, dtype in zip(("a", "b"), (m, n), stored, strict=True):
-        if copy := fields[f"prepare_{name}"]:
+        if copy := fields[f"repack_{name}"]:
             assert copy["to"] == ("bf16" if types.input == "bf16" else dtype)
             assert (copy["rows"], copy["k"]) == (rows, k)
             assert copy["batch"] in (1, batch)
@@ -143,7 +143,7 @@ def check_passes(fields, m, n, k, batch, types):
 
 def check_split(split, m, n, k, batch, end):
     """Terms, path decision and flags follow one another; a flag is a byte for 64 x 64 results."""
-    bf16 = split["bf16"] or "_bf16x3" in split["other"]["kernel"]
+    bf16 = split["bf16"] or "_bf16x3" in split["alternative"]["kernel"]
     for name, rows in (("a", m), ("b", n)):
         terms = split[name]
         lines, line = (k, rows) if terms["mn_major"] else (rows, k)
@@ -158,13 +158,13 @@ def check_split(split, m, n, k, batch, end):
         end = terms["offset"] + terms["batch"] * (
             4 * rows + (2 + bf16) * 2 * lines * terms["pitch"]
         )
-    assert split["verdict"] >= end
-    assert split["flags"] >= split["verdict"] + 4
-    recompute = split["repair"]
+    assert split["decision"] >= end
+    assert split["recompute_mask"] >= split["decision"] + 4
+    recompute = split["recompute"]
     assert (recompute["tiles_m"], recompute["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
-    assert split["flag_bytes"] == batch * recompute["tiles_m"] * recompute["tiles_n"]
-    assert (split["other"] is None) == split["bf16"]
-    return split["flags"] + split["flag_bytes"]
+    assert split["recompute_mask_bytes"] == batch * recompute["tiles_m"] * recompute["tiles_n"]
+    assert (split["alternative"] is None) == split["bf16"]
+    return split["recompute_mask"] + split["recompute_mask_bytes"]
 
 
 def served_by(types, inputs, row):
@@ -222,8 +222,8 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
 
     check_passes(fields, m, n, k, batch, types)
     majors = {
-        "a": "N" if fields["prepare_a"] else layout[1],  # a copy is K-major
-        "b": "T" if fields["prepare_b"] else layout[0],
+        "a": "N" if fields["repack_a"] else layout[1],  # a copy is K-major
+        "b": "T" if fields["repack_b"] else layout[0],
     }
     for name, letter in zip(("b", "a"), row["layout"], strict=True):
         by_elements = types.k_major_only or row["gemv"]

@@ -27,7 +27,7 @@ DEVICES = ("H200", "H100", "A100")
 def passes(plan):
     """The passes before the product, and the other kernels of split FP32, in order."""
     rows = []
-    for kind in ("prepare", "sums"):
+    for kind in ("repack", "sums"):
         for operand in "ab":
             if fields := plan[f"{kind}_{operand}"]:
                 rows.append({"pass": kind, "operand": operand, **fields})

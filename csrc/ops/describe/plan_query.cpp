@@ -291,11 +291,11 @@ JsonObject describe(const SplitFp32Plan& split) {
       .add("a", describe(split.a))
       .add("b", describe(split.b))
       .add("bf16", split.bf16)
-      .add("other", describe(split.alternative))
-      .add("repair", describe(split.recompute))
-      .add("verdict", split.decision)
-      .add("flags", split.recompute_mask)
-      .add("flag_bytes", split.recompute_mask_bytes);
+      .add("alternative", describe(split.alternative))
+      .add("recompute", describe(split.recompute))
+      .add("decision", split.decision)
+      .add("recompute_mask", split.recompute_mask)
+      .add("recompute_mask_bytes", split.recompute_mask_bytes);
 }
 
 template <class T>
@@ -311,8 +311,8 @@ std::string answer(const Problem& problem, const Plan& plan, const Device& devic
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
       .add("result_fits_l2", plan.main.result_fits_l2)
-      .add("prepare_a", describe(plan.passes.repack_a))
-      .add("prepare_b", describe(plan.passes.repack_b))
+      .add("repack_a", describe(plan.passes.repack_a))
+      .add("repack_b", describe(plan.passes.repack_b))
       .add("sums_a", describe(plan.passes.sums_a))
       .add("sums_b", describe(plan.passes.sums_b))
       .add("split", describe(plan.passes.split))
