@@ -92,7 +92,7 @@ constexpr Code code_on(int compute_capability, std::string_view arches = kArches
 }
 
 // The code for which products are planned on a GPU that is named: this build's, or where it has
-// none for that GPU, that of a build of everything, which the machine with the GPU has.
+// none for that GPU, the code of a full build, which the machine with the GPU has.
 constexpr Code planned_code(int compute_capability, std::string_view arches = kArches) {
   const Code own = code_on(compute_capability, arches);
   return own.capability != 0 ? own : code_on(compute_capability, kDefaultArches);

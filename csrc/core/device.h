@@ -60,11 +60,11 @@ struct KnownDevice {
 
 // The rates of the H200 are fitted to the measured times of its GEMMs. For the H100 80GB HBM3 they
 // are multiplied by ratios that were measured on both GPUs, but its rate of L2 is fitted as well
-// (docs/dev/devices.md). The rates of the others are those of NVIDIA's datasheets less 10 %, which
+// (docs/dev/devices.md). The other GPUs have the rates of NVIDIA's datasheets less 10 %, which
 // no kernel reaches. Sizes of shared memory and L2 come from the CUDA programming guide's table of
 // compute capabilities and from the datasheets.
-// The multiprocessors of a GPC are no whole number of clusters: of 132, 117 run those of three, and
-// 120 those of four.
+// The multiprocessors of a GPC are no whole number of clusters: of 132, 117 run clusters of
+// three, and 120 run clusters of four.
 inline constexpr HopperRates kH200Rates{.clock = 1587,
                                         .l2_bytes_per_clock = 80,
                                         .f64_clock = 1900,
@@ -117,10 +117,10 @@ struct DriverRates {
   int memory_bus_bits = 0;
 };
 
-// Sets the rates of a device whose other properties the driver has reported: those of a known GPU,
-// or estimates. The estimates assume double data rate memory of which 0.85 are reached, and the
-// tensor cores of the generation at 0.8 of the maximum clock. On an H200 they give 0.995 times the
-// table's memory rate, and a clock of 1584 MHz.
+// Sets the rates of a device whose other properties the driver has reported: the rates of a known
+// GPU, or estimates. The estimates assume double data rate memory of which 0.85 are reached, and
+// the tensor cores of the generation at 0.8 of the maximum clock. On an H200 they give 0.995 times
+// the table's memory rate, and a clock of 1584 MHz.
 constexpr void set_rates(Device& device, const DriverRates& reported) {
   if (const Device* known =
           find_known_device(device.name, device.compute_capability, device.multiprocessors)) {

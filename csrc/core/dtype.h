@@ -11,7 +11,7 @@ namespace tcgemm {
 enum class DType : std::uint8_t { f16, bf16, f32, f64, tf32, e4m3, e5m2, s8, u8, s32, s4, u4, b1 };
 
 inline constexpr int kDTypes = 13;
-// The first ones are those of torch's tensors. The others are sub-byte types: see is_subbyte.
+// The first ten are types of torch's tensors. The others are sub-byte types: see is_subbyte.
 inline constexpr int kTensorDTypes = 10;
 
 // The bits of an element that shares its bytes with no other. The dtypes of tensors have this size

@@ -8,7 +8,7 @@ namespace tcgemm {
 // The rules as a table; the first dtype of a result is the default:
 //
 //   operands         accumulator         result
-//   f16, bf16, f32   f32 (f16 also f16)  that of the operands, f16, bf16, f32, e4m3, e5m2
+//   f16, bf16, f32   f32 (f16 also f16)  as the operands, f16, bf16, f32, e4m3, e5m2
 //   f64              f64                 f64
 //   e4m3, e5m2       f32                 bf16, f16, f32, e4m3, e5m2
 //   s8, u8, s4, u4   s32                 s32, f16, bf16, f32, s8

@@ -14,7 +14,7 @@
 
 namespace tcgemm {
 
-// wgmma reads A from shared memory (SS) or from registers (RS). The names are those of CUTLASS.
+// wgmma reads A from shared memory (SS) or from registers (RS). The names are CUTLASS's.
 enum class OperandSource : std::uint8_t { SS, RS };
 
 constexpr const char* name(OperandSource source) {
@@ -83,8 +83,8 @@ struct GemmConfig {
   bool mma_sync = false;
 
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
-  // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: those of the
-  // smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
+  // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: the scales
+  // of the smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
   constexpr int packed_scale_bytes(int rows) const {
     return rows * 4 * (weight_bits == 4 ? 4 : weight_bits == 8 ? 2 : 0);
   }
@@ -181,7 +181,7 @@ struct GemmConfig {
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const { return promote != 0 || block_scaled; }
-  // FP8 sums are as accurate as those of 16-bit operands. A GEMV kernel issues mma.sync, for which
+  // FP8 sums are as accurate as sums of 16-bit operands. A GEMV kernel issues mma.sync, for which
   // ptxas widens FP8 to f16.
   constexpr bool has_accurate_fp8_sums() const { return promotes() || is_gemv(); }
   constexpr int tile_m() const {

@@ -10,7 +10,7 @@ namespace tcgemm {
 //   MN-major   m of a, n of b         x(K,M).t()        (K,N) row-major
 enum class Major : std::uint8_t { K, MN };
 
-// The letters are those of the BLAS call that torch makes, which has b first:
+// The letters belong to the BLAS call that torch makes, which has b first:
 //   TN: a K-major, b K-major    NN: a K-major, b MN-major
 //   TT: a MN-major, b K-major   NT: a MN-major, b MN-major
 enum class Layout : std::uint8_t { TN, NN, TT, NT };

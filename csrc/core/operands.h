@@ -47,7 +47,7 @@ enum class DTypeRule : std::uint8_t {
   zero_point,  // s32, subtracted from 8-bit integers
   bytes,       // u8
   statistic,   // f32, computed from the result
-  saved,       // that of the result, written for the backward
+  saved,       // the type of the result, written for the backward
   result
 };
 

@@ -120,7 +120,7 @@ constexpr float small_value(std::uint32_t bits) {
   return bits >> (kExponent + kMantissa) & 1 ? -value : value;
 }
 
-// e4m3 has no infinity: the bits of one are those of 256 to 448.
+// e4m3 has no infinity: its bits mean 256 to 448.
 constexpr std::uint32_t e4m3_bits(float x) {
   constexpr float kLargest = 448.0f;
   const std::uint32_t sign = bits_of(x) >> 31 << 7;
@@ -224,8 +224,8 @@ class Packer {
     return scale;
   }
 
-  // The code of an element from its quotient, x / scale.divisor. kFormat and kPoints are those of
-  // the rules.
+  // The code of an element from its quotient, x / scale.divisor. kFormat and kPoints
+  // belong to the rules.
   template <WeightFormat kFormat, bool kPoints>
   constexpr ElementCode code(float quotient, const GroupScale& scale) const {
     using namespace packing;

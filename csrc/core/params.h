@@ -20,9 +20,8 @@ struct alignas(64) TensorMap {
   std::uint64_t words[16];
 };
 
-// The policy says which lines L2 evicts first, of those that a kernel stores by TMA. The values are
-// those of PTX's createpolicy with a fraction of 1. CUTLASS has the same
-// (cute/arch/copy_sm90_desc.hpp).
+// Which of the lines that a kernel stores by TMA does L2 evict first? PTX's createpolicy with a
+// fraction of 1 and CUTLASS (cute/arch/copy_sm90_desc.hpp) have the same values.
 enum class L2Policy : std::uint64_t {
   evict_normal = 0x1000000000000000,
   evict_first = 0x12F0000000000000,
@@ -114,7 +113,7 @@ struct Tiling {
   Divisor matrix;           // tiles_m * tiles_n
   Divisor group;            // raster_group * tiles_n
   Divisor rows;             // raster_group
-  Divisor last_rows;        // those of the last group, where it has fewer
+  Divisor last_rows;        // rows of the last group, which may have fewer
   std::int32_t last_first;  // the first row of the last group
 };
 
@@ -133,8 +132,8 @@ struct SplitFp32Params {
   float error_threshold = 0;
 };
 
-// Parameters of kernels whose a is 2:4 sparse. extent.k is the dense K, that of b; a in memory has
-// the values, which are half as many.
+// Parameters of kernels whose a is 2:4 sparse. extent.k is the dense K, as in
+// b; a in memory has the values, which are half as many.
 struct SparseParams {
   const std::uint32_t* tiles = nullptr;  // metadata: see MetadataTiles in core/sparse.h
   std::int32_t blocks_m = 0;
@@ -176,7 +175,7 @@ struct Slices {
   constexpr std::int32_t matrix(std::int32_t batch) const {
     return in_cluster ? batch : divisor.quotient(batch);
   }
-  // `rank` is that of the CTA in a cluster that adds slices.
+  // `rank`: of the CTA in a cluster that adds slices.
   constexpr std::int32_t slice(std::int32_t batch, std::int32_t rank) const {
     return in_cluster ? rank : batch - matrix(batch) * count;
   }

@@ -23,7 +23,7 @@ constexpr std::size_t aligned(std::size_t bytes) {
 // 16 bytes.
 struct RepackPass {
   Matrix source;  // rows x k; b is seen as n x k
-  // dtype of the copy: that of the source, or bf16 from f32, or s8 from s4 and u4
+  // dtype of the copy: the dtype of the source, or bf16 from f32, or s8 from s4 and u4
   DType to = DType::f32;
   std::int64_t rows = 0;
   std::int64_t k = 0;
@@ -170,7 +170,7 @@ inline Matrix first_term(const SplitFp32Pass& pass, int terms, std::uintptr_t ad
   return {address, type, pass.pitch, 1, stride_batch};
 }
 
-// The problem of a kernel that multiplies terms: a and b are those of first_term.
+// The problem of a kernel that multiplies terms: a and b come from first_term.
 inline Problem with_terms(const Problem& problem, const Matrix& a, const Matrix& b, int terms) {
   Problem split = problem;
   split.terms = terms;

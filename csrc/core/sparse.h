@@ -27,8 +27,8 @@ namespace tcgemm {
 //
 // Transposable pruning ("2:4" only) works on blocks of 4 x 4, filled with zeros at the edges. It
 // keeps two elements in each row and each column of a block. There are 90 such choices; it takes
-// the one with the largest sum of magnitudes, and among equal ones the first. The order of choices
-// is that of numbers of four digits in base 6: a digit is the pair that a row keeps, in the order
+// the one with the largest sum of magnitudes, and among equal ones the first. Choices are in
+// the order of numbers of four digits in base 6: a digit is the pair that a row keeps, in the order
 // 01 02 03 12 13 23, and the first row has the highest digit. Magnitudes are f32 and at most 2^124;
 // NaN counts as 2^124. The sums s of the four rows are added as (s0 + s1) + (s2 + s3); each sum is
 // rounded once.
@@ -96,7 +96,7 @@ struct MetadataTiles {
   constexpr std::int64_t blocks_m() const { return (rows + kRows - 1) / kRows; }
   constexpr std::int64_t blocks_k() const { return (k + block_k() - 1) / block_k(); }
   constexpr std::int64_t block_bytes() const { return kLanes * words() * 4; }
-  // Without kSlack. The shape may be that of one tile of a kernel.
+  // Without kSlack. The shape may be one tile of a kernel.
   constexpr std::int64_t tile_bytes() const { return blocks_m() * blocks_k() * block_bytes(); }
   constexpr std::int64_t bytes() const { return tile_bytes() + kSlack * block_bytes(); }
 };

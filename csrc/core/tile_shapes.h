@@ -30,8 +30,8 @@ inline constexpr TileShape kSm90Few[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 
 // other multiplies; 192 columns load the fewest bytes of its tiles.
 inline constexpr TileShape kSm90Bits[] = {
     {2, 1, 256, 4}, {2, 1, 128, 6}, {1, 1, 64, 12}, {2, 2, 192, 4, true}};
-// Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192, and
-// 128x144 those of 2112 columns.
+// Promoted kernels have partial sums beside the accumulators. 128x192 fits the waves of 8192
+// columns, and 128x144 the waves of 2112 columns.
 inline constexpr TileShape kSm90Promoted[] = {{2, 1, 256, 4}, {2, 1, 192, 5}, {2, 1, 144, 5},
                                               {2, 1, 128, 6}, {1, 1, 128, 8}, {1, 1, 64, 12}};
 inline constexpr TileShape kSm90PromotedFew[] = {{2, 1, 128, 6}};
@@ -51,8 +51,8 @@ inline constexpr TileShape kSm90SparseFp8[] = {{2, 1, 256, 5}, {3, 1, 192, 5}, {
 inline constexpr TileShape kSm90SparseInt8[] = {
     {2, 1, 256, 5}, {2, 1, 192, 6}, {2, 1, 128, 8}, {2, 1, 64, 11}, {2, 1, 32, 14}};
 inline constexpr TileShape kSm90SparseFew[] = {{2, 1, 256, 5}, {2, 1, 64, 10}};
-// FP64: 128x128 is for large GEMMs, the others fit the waves of smaller ones on 132 SMs: 128x112
-// those of 4096 and 8192, 128x64 those of 1024. 64x128 is for few rows in slices of k. Eight warps
+// FP64: 128x128 is for large GEMMs, the others fit the waves of smaller GEMMs on 132 SMs: 128x112
+// fits 4096 and 8192, 128x64 fits 1024. 64x128 is for few rows in slices of k. Eight warps
 // multiply, because four leave the tensor cores idle for a third of the time. 64x16 has four: it is
 // for results of fewer than 132 tiles.
 inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
@@ -68,7 +68,7 @@ inline constexpr TileShape kSm90F64[] = {{2, 1, 128, 5},
                                          {1, 1, 16, 16}};
 // GEMV, for few rows, which the bytes of b bound. Tiles of 32, 48 and 64 columns divide 4096, 6144
 // and 7168 columns among 132 SMs. With 16 rows a cluster of two shares a tile of twice the columns,
-// so that the bytes of a stay below those of b. 32 rows pay off where the other kernels are slow.
+// so that a has fewer bytes than b. 32 rows pay off where the other kernels are slow.
 // The number of warps decides the order of the sums: all tiles of a type that have no cluster have
 // the same one.
 inline constexpr TileShape kSm90Gemv[] = {{2, 1, 32, 4, false, false, 8},
@@ -80,7 +80,7 @@ inline constexpr TileShape kSm90GemvFew[] = {{2, 1, 32, 4, false, false, 8},
 inline constexpr TileShape kSm90GemvF64[] = {{4, 1, 32, 2, false, false, 8},
                                              {2, 1, 64, 2, false, false, 16, 2},
                                              {2, 1, 64, 2, false, false, 32, 2}};
-// Packed weights, whose rows are those of the tile. wgmma is for more than 32 rows of the
+// Packed weights, whose rows are the rows of the tile. wgmma is for more than 32 rows of the
 // activation. 64 columns have four warpgroups: the decoder bounds them, not wgmma. With mma.sync a
 // warp has 32 rows of the weight, so that it reads the activation half as often.
 inline constexpr TileShape kSm90Packed[] = {{2, 1, 256, 4}, {2, 1, 128, 6}, {4, 1, 64, 8}};
@@ -96,7 +96,7 @@ inline constexpr TileShape kSm80Packed[] = {{1, 2, 96, 3}, {1, 2, 64, 3}, {2, 1,
 inline constexpr TileShape kSm80PackedGemv[] = {{2, 1, 32, 2, false, false, 8},
                                                 {2, 1, 32, 2, false, false, 16}};
 // A cluster of two divides k, so that tiles of 64 columns fill the GPU for 4096 to 8192 columns.
-// With 16 rows such clusters, and those of four for 128 columns, were never faster.
+// With 16 rows such clusters, and clusters of four for 128 columns, were never faster.
 inline constexpr TileShape kSm90PackedGemvClusters[] = {{2, 1, 64, 2, false, false, 8, 2}};
 // FP32 accumulated as FP64: 64x64 is also the tile of the recompute mask, and 64x32 fills the GPU
 // at 512 x 512.

@@ -22,7 +22,8 @@ inline constexpr std::int64_t kStepsPerRounding = 16;
 //   a(1, k)    [  sum   ][  sum   ]
 //
 // Simd has Scalar, Vector, kWidth, load, store, broadcast, fma and, for f32, round_f16. kPanelRows
-// and kPanelVectors are the size of a full panel, kRows and kVectors that of a panel at an edge.
+// and kPanelVectors are the size of a full panel, kRows and kVectors the size of a panel at an
+// edge.
 template <class Simd, int kPanelRows, int kPanelVectors>
 struct Microkernel {
   using T = typename Simd::Scalar;

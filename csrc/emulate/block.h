@@ -19,7 +19,7 @@ struct Block {
   // The accumulator after c + a[0] * b[0] + .. + a[count - 1] * b[count - 1].
   //
   // Products are exact. E is the largest exponent of an addend that is not zero, and at least
-  // lowest_exponent; the exponent of a product is the sum of those of its operands. Each addend
+  // lowest_exponent; the exponent of a product is the sum of its operands' exponents. Each addend
   // is truncated toward zero to a multiple of 2^(E - fraction_bits). Their sum is exact, and
   // converted once. A sum that becomes zero is +0.
   std::uint32_t add(std::uint32_t c, const Number* a, const Number* b, int count) const;

@@ -118,7 +118,7 @@ class Floats {
   Block block_;
 };
 
-// a and b as f64; the sums are those of correctly rounded FMAs in ascending k.
+// a and b as f64; correctly rounded FMAs add them in ascending k.
 void fma_row(const Mma& mma, std::int64_t batch, std::int64_t row) {
   const std::int64_t index = batch * mma.m + row;
   const double* a = static_cast<const double*>(mma.a) + index * mma.k;

@@ -8,7 +8,7 @@
 namespace tcgemm::emulate {
 
 // All matrices are contiguous. `a` holds the stored elements; with `columns`, which is as large as
-// a, element i of a row is multiplied by row columns[i] of b. Bits of tf32 are those of f32.
+// a, element i of a row is multiplied by row columns[i] of b. tf32 has the bits of f32.
 struct Mma {
   Arithmetic arithmetic;
   DType input_a, input_b, accumulator;

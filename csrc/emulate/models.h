@@ -64,7 +64,7 @@ inline constexpr std::int32_t kNoLowestExponent = -1000;
 
 struct Arithmetic {
   Method method = Method::blocks;
-  std::int32_t products = 0;       // of one block; at most those of an instruction
+  std::int32_t products = 0;       // of one block; at most the products of an instruction
   std::int32_t fraction_bits = 0;  // an addend keeps so many bits below the largest exponent
   std::int32_t lowest_exponent = kNoLowestExponent;  // the largest exponent counts at least as this
   Rounding rounding = Rounding::truncate_24;

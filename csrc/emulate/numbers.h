@@ -35,12 +35,12 @@ constexpr Format format(DType type) {
   }
 }
 
-// The exponent of a subnormal number is that of the smallest normal one, and its significand has a
+// A subnormal number has the exponent of the smallest normal number, and its significand has a
 // leading zero: the hardware does not normalise operands.
 struct Number {
   std::int32_t significand = 0;  // signed
   std::int16_t exponent = 0;
-  bool is_infinite = false;  // the sign is that of `significand`
+  bool is_infinite = false;  // with the sign of `significand`
   bool is_nan = false;
 
   constexpr bool is_special() const { return is_infinite || is_nan; }

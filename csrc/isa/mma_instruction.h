@@ -50,7 +50,7 @@ struct Instruction {
   bool mn_major;
   // The kernels use it. The others are for csrc/emulate/.
   bool in_kernels = true;
-  // The compute capabilities, times 10, that have it: 0 is that of `arch`, and no limit.
+  // The compute capabilities, times 10, that have it: 0 is the one of `arch`, and no limit.
   int oldest = 0;
   int newest = 0;
   BitOperation bit_operation = BitOperation::none;

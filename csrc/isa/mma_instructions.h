@@ -1,5 +1,6 @@
-// The tensor-core instructions: those of the kernels, and others whose arithmetic is known (PTX ISA
-// 9.1: 9.7.14.4 wmma, 9.7.14.5.14 mma, 9.7.14.6.3 mma.sp, 9.7.15.5 wgmma, 9.7.15.6 wgmma.sp).
+// The tensor-core instructions: the ones that kernels issue, and others whose arithmetic is known
+// (PTX ISA 9.1: 9.7.14.4 wmma, 9.7.14.5.14 mma, 9.7.14.6.3 mma.sp, 9.7.15.5 wgmma, 9.7.15.6
+// wgmma.sp).
 #pragma once
 
 #include "isa/mma_instruction.h"

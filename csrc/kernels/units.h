@@ -97,7 +97,7 @@ constexpr Unit unit_sm80(const GemmConfig& config) {
   }
 }
 
-// The fused kernels of TN take longest to compile, and those of wide tiles half of that.
+// The fused kernels of TN take longest to compile, and the kernels of wide tiles half of that.
 struct FusedUnits {
   Unit others, fused, fused_wide;
 

@@ -96,7 +96,7 @@ static void launch_tile(Call& call) {
          call.operand_a<half>(), call.operand_b<half>(), call.result<half>(), call.n, call.k);
 }
 
-// Parameter 0: the number of a tile. 6 is that of cuBLAS 10.1; after it 5 without padding, with
+// Parameter 0: the number of a tile. 6 is the tile of cuBLAS 10.1; after it 5 without padding, with
 // stores at a distance of 2 and all at once, and with ldmatrix.
 void hgemm(Call& call) {
   constexpr void (*kTiles[])(Call&) = {

@@ -1,5 +1,5 @@
 // The shapes of WMMA for float16: 16x16x16, 32x8x16 and 8x32x16, with float32 or float16 sums. The
-// loop is that of 001_3_blocks, and so are the column-major matrices.
+// loop and the column-major matrices are as in 001_3_blocks.
 #include <cuda_fp16.h>
 #include <mma.h>
 

@@ -1,5 +1,6 @@
 // The shape of WMMA for TF32, 16x16x8. The tensor cores read 19 bits of a float32; without the
-// conversion they would cut the others off, and the error would be larger than that of rounding.
+// conversion they would cut the others off, and the error would be larger than the error of
+// rounding.
 #include <mma.h>
 
 #include "ladder/launch.cuh"

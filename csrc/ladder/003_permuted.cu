@@ -1,5 +1,5 @@
 // The 16-byte chunks of a row are stored in another order, chunk xor row % 8. Eight rows of one
-// chunk then lie in all 32 banks, and ldmatrix has no conflict. The copy is that of the baseline.
+// chunk then lie in all 32 banks, and ldmatrix has no conflict. The copy is the baseline's.
 #include <cuda_bf16.h>
 
 #include "ladder/launch.cuh"

@@ -1,5 +1,5 @@
 // The copy of the next block of k runs while this one is multiplied: cp.async into the other of two
-// stages, without registers. The conflicts of ldmatrix are those of the baseline.
+// stages, without registers. ldmatrix has the conflicts of the baseline.
 #include <cuda_bf16.h>
 
 #include "ladder/launch.cuh"

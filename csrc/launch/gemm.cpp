@@ -112,7 +112,7 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
                      1024 / bits(out.dtype), rows});
 }
 
-// The maps of both operands, and those of the edge tiles, which K-major operands alone need.
+// The maps of both operands, and the maps of the edge tiles, which K-major operands alone need.
 void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t batch_b,
                   TmaParams& params) {
   const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;

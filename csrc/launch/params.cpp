@@ -19,7 +19,7 @@ std::int32_t wrap_s32(double number) {
   return std::int32_t(std::uint32_t(std::int64_t(std::fmod(number, 4294967296.0))));
 }
 
-// A vector of s32 along m or n. `matrix` has one stride, that of the other dimension is 0.
+// A vector of s32 along m or n. `matrix` has one stride; the stride of the other dimension is 0.
 TensorRef s32_vector(const Matrix& matrix) {
   return {pointer(matrix.address), matrix.stride_row, matrix.stride_col,
           matrix.stride_batch,     DType::s32,        false};

@@ -37,7 +37,7 @@ struct Parameter {
   Kind kind = Kind::keywords;
   Slot slot = Slot::a;
   Option option = Option::activation;
-  const char* name = nullptr;  // null: that of the slot or option
+  const char* name = nullptr;  // null: the name of the slot or option
 };
 
 constexpr Parameter tensor(Slot slot, const char* name = nullptr) {

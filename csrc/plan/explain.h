@@ -19,7 +19,7 @@ struct Facts {
   std::optional<std::string> kernel;  // its name
   std::string device, layout, copies, store_path, epilogue, bound, why;
   bool swap_ab = false, cluster_adds = false;
-  bool tuned = false;         // the kernel is that of tcgemm.tune
+  bool tuned = false;         // tcgemm.tune has chosen the kernel
   std::string product;        // its name in the file of tcgemm.tune; empty if it is not tuned
   std::array<int, 3> tile{};  // m, n, k
   int stages = 0, threads = 0, cluster = 0, slices = 0, grid = 0;

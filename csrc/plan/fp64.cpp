@@ -1,7 +1,7 @@
 // Cost model of the FP64-accumulating kernels on Hopper: mma.sync, fed by cp.async, persistent.
 //
 // One instruction occupies the tensor cores for 64 clocks. The operands of a large tile arrive in
-// an eighth of that time from L2 or memory; those of a narrow one take longer.
+// an eighth of that time from L2 or memory; the operands of a narrow tile take longer.
 #include <algorithm>
 #include <cmath>
 

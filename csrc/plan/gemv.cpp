@@ -1,5 +1,5 @@
-// Cost model of the GEMV kernels on Hopper: the bytes of b from memory, and those of a, which every
-// tile reads from L2. docs/dev/kernels/few-rows.md has the measurements.
+// Cost model of the GEMV kernels on Hopper: the bytes of b from memory, and the bytes of a, which
+// every tile reads from L2. docs/dev/kernels/few-rows.md has the measurements.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -19,7 +19,7 @@ constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile h
 constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
-// Packed weights. The kernels of sm_80 count as those of Hopper, until their memory bounds them.
+// Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
 constexpr double kPackedStart = 0.8;   // microseconds: the launch
 constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
 // Microseconds for a table of pairs, which a CTA fills at its start. With four warpgroups a
@@ -61,7 +61,7 @@ double of_both(double x, double y) {
   return std::cbrt(std::sqrt(cube(x * x) + cube(y * y)));
 }
 
-// `row_bytes` and `column_bytes` are those of a CTA, of a and of the weight.
+// `row_bytes` and `column_bytes`: of a and of the weight, for one CTA.
 double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const LaunchConfig& launch, double row_bytes, double column_bytes) {
   const PackedTimes times = packed_times(config);

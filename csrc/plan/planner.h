@@ -19,7 +19,7 @@ Plan make_plan(const Problem& problem, const Device& device, std::string_view ke
 
 // Is the result column-major, and would its bits change if the kernel computed its transpose? Then
 // the call computes a row-major result and copies it. Stores of single elements took 3.5 times as
-// long as row-major ones, the copy makes it 2.1. `kernel` is that of make_plan: a call with a
+// long as row-major ones, the copy makes it 2.1. `kernel`: see make_plan. A call with a
 // filter never copies.
 bool copies_result(const Problem& problem, std::string_view kernel);
 

@@ -177,7 +177,7 @@ void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_
   }
 }
 
-// Hopper has kernels of its own for packed weights. A filter can ask for those of sm_80.
+// Hopper has kernels of its own for packed weights. A filter can ask for the kernels of sm_80.
 bool Search::is_newest(Arch arch) const {
   return arch == Arch::sm90a || !holds(code_, Arch::sm90a) ||
          filter_.find(name(arch)) != std::string_view::npos;
@@ -201,7 +201,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
           ? fit_fp64(config, problem, device_, operands, cluster_, division)
           : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
-  if (!config.is_gemv())  // its time is that of its bytes
+  if (!config.is_gemv())  // its bytes decide its time
     launch->microseconds = with_memory(*launch, config, problem.k, least_bytes_, device_) +
                            add_slices_time(problem, device_, division);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;

@@ -10,7 +10,7 @@
 namespace tcgemm::plan {
 namespace {
 
-// A thread block spends per k-block the larger of two times: that of the tensor cores, and that of
+// A CTA spends per k-block the larger of two times: the time of the tensor cores, and the time of
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 

@@ -28,8 +28,8 @@ std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitF
   return search.best.launch;
 }
 
-// The slices of k of the kernel for f16 terms, which a cluster adds: those of the product without
-// its epilogue.
+// The slices of k of the kernel for f16 terms, which a cluster adds: the slices of the product
+// without its epilogue.
 Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& split,
                                const Device& device, double least_bytes,
                                Search::ConfigFilter config_filter) {

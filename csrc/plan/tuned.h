@@ -11,12 +11,12 @@
 namespace tcgemm::plan {
 
 // Types, layout and sizes of the product, in words. The epilogue and `out` are no part of it, so
-// that no bit depends on them. Empty for products that are not tuned: those of float32 in other
-// types than tf32, those with a strided operand, and those without work.
+// that no bit depends on them. Empty for products that are not tuned: float32 in other types than
+// tf32, products with a strided operand, and products without work.
 std::string product_name(const Problem& problem);
 
-// The name under which the choices for a GPU are kept: that of the table of known GPUs, if it is
-// one of them.
+// The name under which the choices for a GPU are kept: its name in the table of known GPUs, if the
+// GPU is one of them.
 std::string tuned_device(const Device& device);
 
 // Adds or replaces the choice for a product. False, and no change, if `filter` does not begin with

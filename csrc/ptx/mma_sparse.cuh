@@ -8,7 +8,7 @@
 
 namespace tcgemm::ptx {
 
-// a has the values, in the registers of mma_sync.cuh. b has twice as many registers, those of two
+// a has the values, in the registers of mma_sync.cuh. b has twice as many registers, for two
 // dense k-steps. A register holds e = 32 / bits consecutive elements along k; an instruction has
 // k = 16 e; lane = 4 * g + t:
 //   b_low[0] column g, k = e t              b_high[0] column g, k = e t + 8 e

@@ -31,7 +31,7 @@ __device__ inline void decode_above_base(std::uint32_t word, std::uint32_t (&a)[
     a[i] = ptx::and_or(i == 0 ? word << kLeft : word >> (4 * i - kLeft), kMask, kBits);
 }
 
-// The values of the codes without a scale, which are exact, but those of a table are rounded. The
+// The values of the codes without a scale, which are exact, but values of a table are rounded. The
 // codes of int4 minus 8, or minus the point of the row. A fragment's registers i have row i % 2.
 template <DType kType, WeightFormat kFormat>
 struct Decoder;

@@ -19,7 +19,7 @@ struct PipelineState {
   std::uint32_t parity = 0;
 
   __device__ std::uint32_t phase() const { return parity; }
-  // A tile begins at the stage after those of the tile before.
+  // A tile begins at the stage after the last stage of the tile before.
   __device__ void begin_tile() {}
   __device__ void advance() {
     if (++stage == kStages) {

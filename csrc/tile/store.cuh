@@ -61,8 +61,8 @@ template <bool kHopper, RowOrder kRowOrder, int kWords>
 __device__ inline void write_words(char* smem_d, int chunk, const std::uint32_t (&words)[kWords]) {
   const int lane = threadIdx.x % 32;
   if constexpr (kHopper) {
-    // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then those of the next 8
-    // columns.
+    // The matrices of one stmatrix: rows 0-7 and 8-15 of 8 columns, then the same rows of the
+    // next 8 columns.
     const std::uint32_t address = ptx::shared_address(smem_d);
 #pragma unroll
     for (int i = 0; i < kWords / 4; ++i)

@@ -9,10 +9,10 @@
 
 namespace tcgemm::tile {
 
-// The addend of one unit of 16 rows x kUnit columns: 2 * kUnit / 8 pieces of 8 columns, those of
-// the rows 0-7 first. Lane q of the four lanes of a row loads every fourth piece as a vector of 16
-// bytes; exchange() then gives each lane its pair of columns of all pieces. Loads of single pairs
-// are four times as many, and each reads half of a sector.
+// The addend of one unit of 16 rows x kUnit columns: 2 * kUnit / 8 pieces of 8 columns, the
+// pieces of the rows 0-7 first. Lane q of the four lanes of a row loads every fourth piece as a
+// vector of 16 bytes; exchange() then gives each lane its pair of columns of all pieces. Loads of
+// single pairs are four times as many, and each reads half of a sector.
 template <int kUnit>
 struct UnitAddend {
   static constexpr int kPieces = kUnit / 8;         // of a row

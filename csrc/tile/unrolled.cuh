@@ -41,7 +41,7 @@ struct UnrolledTraits {
 //                          residual; with both, if the kernel has `activated_addends`; or the
 //                          general variant, which has all of these, scales and f32 results
 //
-// The general variant is a loop over the units. The others are unrolled, those of fused only if the
+// The general variant is a loop over the units. The others are unrolled, the fused ones only if the
 // kernel has `unrolled_terms`: a loop copies accumulators and computes addresses, which is a third
 // of its instructions. In unrolled variants f16 or bf16 is a predicate of instructions: a branch in
 // each unit takes longer to compile. The addends of the first units are loaded during the mainloop,
@@ -50,7 +50,7 @@ struct UnrolledTraits {
 template <UnrolledTraits kTraits, class Register>
 class UnrolledEpilogue {
  public:
-  // For the 16 rows of a warp from (row, col) of matrix `batch` on. map: that of the result, or
+  // For the 16 rows of a warp from (row, col) of matrix `batch` on. map: of the result, or
   // nullptr if columns are stored from registers. smem_d: the warp's first staging buffer. vector:
   // Epilogue::shared_vector for the columns from `col` on, in f32.
   __device__ __forceinline__ UnrolledEpilogue(const Epilogue& epilogue, const Extent& extent,
@@ -208,7 +208,7 @@ class UnrolledEpilogue {
     return pairs;
   }
 
-  // `scales`: those of PlainTerms::scales. The next unit's are loaded before this one is written.
+  // `scales`: see PlainTerms::scales. The next unit's are loaded before this one is written.
   template <DType kOut, PlainTerms kTerms, int kIndex>
   __device__ __forceinline__ void store_unrolled(Index<kIndex> unit, const Register* fragment,
                                                  const ColumnPairs& scales = {}) {
@@ -442,7 +442,7 @@ class UnrolledEpilogue {
     if (column + 2 * kCount == kBox) {
       tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
     } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {
-      // TMA does not store a box that is narrower than those of its map.
+      // TMA does not store a box that is narrower than the boxes of its map.
       __syncwarp();
       store_staged<kNarrow == 0 ? kBox : kNarrow, std::uint16_t>(
           epilogue_, move_left(window_of(unit), column), smem_d);

@@ -19,12 +19,12 @@ namespace tcgemm::gemv {
 
 // A CTA, or a cluster of two, has one tile. The warps divide k: warp i of all warps of the cluster
 // multiplies blocks i, i + warps, i + 2 * warps, .. of 128 bytes of k. Each warp has stages of its
-// own (mainloop.cuh), and no barrier but those of the sums:
+// own (mainloop.cuh), and no barrier but the barriers of the sums:
 //
 //   shared memory:  stages of warp 0 | of warp 1 | ..   sums of the cluster
 //   afterwards:     sums of each warp | staging buffers
 //
-// The sums of the warps are added in ascending order, and then those of the CTAs. A CTA of a
+// The sums of the warps are added in ascending order, and then the sums of the CTAs. A CTA of a
 // cluster stores its share of the columns.
 template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Gemv {

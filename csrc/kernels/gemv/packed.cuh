@@ -48,7 +48,7 @@ struct PackedLoader {
     group_bytes = weight.vectors * (kRows * 4);
   }
 
-  // Copies the next block, which is `block`. Lanes without a vector of scales copy those of other
+  // Copies the next block, which is `block`. Lanes without a vector of scales copy scales of other
   // lanes to memory that nobody reads, which takes fewer instructions than a condition.
   __device__ __forceinline__ void load(std::uint32_t shared, int block) {
     constexpr int kLanes = kScaleBytes / 16;  // that have space for a vector of scales

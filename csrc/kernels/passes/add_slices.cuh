@@ -38,7 +38,7 @@ using Pair = std::conditional_t<std::is_same_v<T, double>, double2,
 template <class T>
 __device__ inline void add_slices_of_warp(const AddSlicesParams& params, int first, int last,
                                           std::int64_t batch, int row, int col, SumFragment<T>& v) {
-  constexpr int kPairs = kSumColumns / 4;  // pairs of a lane in a slice: those of its two rows
+  constexpr int kPairs = kSumColumns / 4;  // pairs of a lane in a slice, of two rows
   constexpr int kAtOnce = sizeof(T) == 8 ? 2 : kSlicesOfWarp;
   const int lane = threadIdx.x % 32;
   const int lane_row = row + lane / 4, lane_col = col + lane % 4 * 2;

@@ -13,7 +13,7 @@
 
 namespace tcgemm::passes {
 
-// The major of the source is that of its smaller stride. The source is cut into tiles of 16 KB, and
+// The smaller stride of the source decides its major. The source is cut into tiles of 16 KB, and
 // a thread reads one 16-byte vector of each of four adjacent leading-dimension rows:
 //
 //   K-major   64 rows x 256 bytes; a vector is contiguous in the copy as well

@@ -118,8 +118,8 @@ __device__ inline float block_max(float x, float (&shared)[kQuantizeWarps]) {
   return x;
 }
 
-// Returns the scale of a group: the given one, or that of its amax. The thread that is `first` of
-// the group's stores the other one of the two.
+// Returns the scale of a group: the given scale, or the scale of its amax. The thread that is
+// `first` of the group's stores the other one of the two.
 template <bool kGiven>
 __device__ inline float group_scale(const QuantizeParams& params, std::int64_t group, float amax,
                                     bool first) {

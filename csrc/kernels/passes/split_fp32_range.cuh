@@ -54,7 +54,7 @@ __device__ inline std::uint32_t statistics_of(Range range) {
   return row_statistics(spread(range) > kF16Spread, abs(high(range)) > kMaxInRangeExponent);
 }
 
-// Adds the statistics of one row to those of a CTA, in shared memory.
+// Adds the statistics of one row to the statistics of a CTA, in shared memory.
 __device__ inline void add_statistics(std::uint32_t& block_statistics, Range range) {
   const std::uint32_t one = statistics_of(range);
   if (wide_range_rows(one) != 0) atomicAdd(&block_statistics, row_statistics(1, false));

@@ -1,5 +1,5 @@
 // Sums of integers of at most 8 bits along k, modulo 2^32. The zero points of the other operand
-// multiply them; those of bits are the numbers of ones.
+// multiply them; sums of bits are the numbers of ones.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ __device__ inline float inverse(float x) { return __frcp_rn(x); }
 template <DType kType>
 __device__ inline float quotient(float x, float divisor, float inverse) {
   float q = __fmul_rn(x, inverse);
-  // The remainder is that of -x, so that a quotient of -0 stays -0.
+  // The remainder is computed for -x, so that a quotient of -0 stays -0.
 #pragma unroll
   for (int step = 0; step < (kType == DType::f32 ? 2 : 1); ++step)
     q = __fmaf_rn(__fmaf_rn(q, divisor, -x), -inverse, q);

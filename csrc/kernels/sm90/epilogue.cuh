@@ -102,7 +102,7 @@ struct FragmentEpilogue {
 
    private:
     static constexpr int kValues = (kConfig.n + 127) / 128;
-    static constexpr int kVectorBarrier = 12;  // after those of tile/tma_store_columns.cuh
+    static constexpr int kVectorBarrier = 12;  // after the barriers of tile/tma_store_columns.cuh
 
     std::uint32_t words_[kValues] = {};
   };

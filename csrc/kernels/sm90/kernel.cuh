@@ -2,7 +2,7 @@
 // scheduler and the split into warpgroups.
 //
 //   warpgroup 0: warp 0 loads, others load scales or store columns of the result
-//   warpgroup 1, 2, ..: 64-row blocks of the tile; GemmConfig::k_groups: 3, 4 have those of 1, 2
+//   warpgroup 1, 2, ..: 64-row blocks of the tile; GemmConfig::k_groups: 3, 4 as 1, 2
 #pragma once
 
 #include "catalog.h"

@@ -40,7 +40,7 @@ struct ScaleProducer {
   static constexpr int kSegments = kConfig.n / kSegment;
   static constexpr int kWriters = 96;  // arrivals on the full barrier
 
-  // The stage of the operands and that of the scales: GemmConfig::scale_stages.
+  // The stage of the operands and the stage of the scales: GemmConfig::scale_stages.
   struct State : tile::PipelineState<kConfig.stages> {
     tile::PipelineState<kConfig.scale_stages()> scales;
 
@@ -58,7 +58,7 @@ struct ScaleProducer {
   };
 
   // Copies the scales of `k_blocks` k-blocks of one tile, from `first` on. `warp` counts the warps
-  // that copy scales: the first copies those of rows.
+  // that copy scales: the first one copies scales of rows.
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               State& state, int row, int col, int matrix, int first, int k_blocks,
                               int warp) {

@@ -75,7 +75,7 @@ struct Compressed {
 // Counts the groups that this thread found with too many nonzero elements.
 class Excess {
  public:
-  // Adds a bit mask of groups; `index` is that of the first element of the first group.
+  // Adds a bit mask of groups; `index`: of the first element of the first group.
   __device__ void add(unsigned groups, std::int64_t index, int group) {
     if (groups == 0) return;
     count_ += __popc(groups);

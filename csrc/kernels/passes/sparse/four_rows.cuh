@@ -1,6 +1,6 @@
-// Reads any matrix as 16-byte vectors of four adjacent rows. The tiles and the loads are those of
-// the repack pass (kernels/passes/repack.cuh); tiles of an MN-major matrix are transposed in shared
-// memory.
+// Reads any matrix as 16-byte vectors of four adjacent rows. The tiles and the loads are the same
+// as in the repack pass (kernels/passes/repack.cuh); tiles of an MN-major matrix are transposed in
+// shared memory.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // Reorders metadata to 32-bit registers in the order of mma.sp and wgmma.sp (core/sparse.h).
 //
 // Thread indices enumerate the registers of a block of 64 rows, then the blocks along k. So the
-// bytes of a row that a CTA reads are adjacent to those of the next CTAs. A register has two halves
-// of four groups each.
+// bytes of a row that a CTA reads are adjacent to the bytes of the next CTAs. A register has two
+// halves of four groups each.
 #include <algorithm>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // The f64 mainloop of sm_80: all threads fill the pipeline stages with cp.async, all warps issue
-// mma.sync. Its stages and fragments are those of kernels/sm90/fp64/mainloop.cuh.
+// mma.sync. kernels/sm90/fp64/mainloop.cuh has the same stages and fragments.
 #pragma once
 
 #include <cstdint>

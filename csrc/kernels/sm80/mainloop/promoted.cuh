@@ -13,7 +13,7 @@
 
 namespace tcgemm::sm80 {
 
-// The scales of a lane along one dimension of the warp's tile: those of kAdjacent rows (columns)
+// The scales of a lane along one dimension of the warp's tile: scales of kAdjacent rows (columns)
 // from `first` on, and of every eighth one after that. A scale of 128 rows (columns) covers the
 // whole tile of the warp.
 template <int kCount, int kAdjacent>

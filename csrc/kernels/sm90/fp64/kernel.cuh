@@ -20,7 +20,7 @@ namespace tcgemm::sm90 {
 //   warpgroup 0: 128 threads of cp.async      warpgroup 1, 2: mma.sync (mainloop.cuh)
 //
 // f64 operands have an f64 epilogue. With f32 operands each sum is rounded to f32, once, and the
-// epilogue is that of f32 accumulators. Such a kernel can also recompute tiles of a result.
+// epilogue is the one for f32 accumulators. Such a kernel can also recompute tiles of a result.
 //
 //   shared memory:  smem_d if results are f32 | pipeline stages | mbarriers
 template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>

@@ -24,7 +24,7 @@ namespace tcgemm::sm90 {
 //
 // A stage is one mma deep for f64 and two for f32. Consumers convert f32 to f64, which is exact,
 // between shared memory and registers. Fragments of b are loaded one block of 8 columns ahead,
-// those of a one step of k ahead. No barrier stops all warps: each waits for the stage that it
+// fragments of a one step of k ahead. No barrier stops all warps: each waits for the stage that it
 // reads next, and releases a stage by itself.
 template <GemmConfig kConfig>
 struct Fp64Mainloop {

@@ -1,5 +1,5 @@
 // The mainloop of sm_90a with a packed weight (core/packed_weight.h): WGMMA reads a from registers,
-// where it is decoded and multiplied by its scales. Its sums are those of a weight of 16 bits.
+// where it is decoded and multiplied by its scales. A weight of 16 bits gives the same sums.
 #pragma once
 
 #include <cstdint>
@@ -83,7 +83,8 @@ struct PackedMainloop {
                             accumulators[0]);
   }
 
-  // Adds the sums of the second group to those of the first one. Returns true in the first group.
+  // Adds the sums of the second group to the sums of the first one. Returns true in the first
+  // group.
   __device__ __forceinline__ static bool add_groups(const SharedStorage<kConfig>& shared,
                                                     int warpgroup, int k_group,
                                                     Register (&sums)[kRegisters]) {
@@ -113,7 +114,7 @@ struct PackedMainloop {
   }
 
   static constexpr int kExchangeThreads = 128 * kConfig.warpgroups;
-  static constexpr int kFull = 14, kFree = 15;  // named barriers, after those of the epilogue
+  static constexpr int kFull = 14, kFree = 15;  // named barriers, after the epilogue's
   // The stages of a group of warpgroups: group g has stages g, g + kParts, ..
   static constexpr int kOwnStages = kConfig.stages / kParts;
   static constexpr int kOwnBytes = kParts * kConfig.stage_bytes();  // from one to the next

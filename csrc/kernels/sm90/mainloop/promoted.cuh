@@ -33,7 +33,7 @@ enum class ScaleKind { none, column_segments, columns };
 // loop ptxas keeps it in flight if the iteration has two k-blocks: with one it serialises WGMMA
 // (C7514).
 //
-// Block-scaled tiles of 256 columns, and with scales of single columns those of 128, have registers
+// Block-scaled tiles of 256 columns, and with scales of single columns tiles of 128, have registers
 // for one set of partial sums, of 128 columns. Two warpgroups alternate (order_barrier.cuh): one
 // multiplies a chunk while the other promotes.
 template <GemmConfig kConfig>
@@ -101,9 +101,9 @@ struct PromotedMainloop {
   template <ScaleKind kScaleKind>
   static constexpr bool kMultiplied = kScaleKind == ScaleKind::column_segments && kSegments <= 4;
 
-  // The scales of a k-block that this thread uses. `rows` has those of its two rows, multiplied by
-  // those of the column segments where kMultiplied. `columns` points to those of columns or
-  // segments.
+  // The scales of a k-block that this thread uses. `rows` has the scales of its two rows,
+  // multiplied by the scales of the column segments where kMultiplied. `columns` points to the
+  // scales of columns or segments.
   template <ScaleKind kScaleKind>
   struct BlockScales {
     float rows[2][kMultiplied<kScaleKind> ? kSegments : 1];
