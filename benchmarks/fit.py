@@ -85,7 +85,7 @@ def score(chosen: list[Choice]) -> float:
 
 
 def estimated_loss(choice: Choice) -> float:
-    """The loss of the same kernel with another number of thread blocks in a cluster."""
+    """The loss of the same kernel with another number of CTAs in a cluster."""
     known = recording.times(choice.problem)
     others = [us for row, us in known.items() if row.kernel == choice.row.kernel]
     return min(others) / min(known.values()) - 1 if others else NOT_MEASURED

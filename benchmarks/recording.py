@@ -7,7 +7,7 @@
                        "fine_us": 40.9}]}]}
 
 `python -m benchmarks rows` writes results/rows/<device>.json. A row is a kernel with a number of
-thread blocks in a cluster and the slices of k, because a plan has all three: "/4" are four slices
+CTAs in a cluster and the slices of k, because a plan has all three: "/4" are four slices
 that another kernel adds, "/4c" four that a cluster adds. rough_us is from a tenth of a second of
 each row, fine_us from a second of the fastest rows and of the planner's choice, in alternating
 order.
@@ -35,7 +35,7 @@ SMALLEST, LARGEST = 64, 16384
 DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
 EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
 FINE = 3  # so many of the fastest rows are measured again
-CLUSTERS = (1, 2, 4)  # thread blocks
+CLUSTERS = (1, 2, 4)  # CTAs
 NEAR = 3.0  # rows whose estimate is more times the least one are left out
 
 Problem = dict[str, Any]
@@ -43,7 +43,7 @@ Recording = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """A kernel, the number of thread blocks in its clusters, and the slices of k."""
+    """A kernel, the number of CTAs in its clusters, and the slices of k."""
 
     kernel: str
     cluster: int

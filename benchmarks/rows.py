@@ -11,7 +11,7 @@ has the format.
 
 The file is written after each problem, so a run that is killed loses one. --resume measures what
 the file lacks, whatever commit it was measured at: new problems, new kernels, another number of
-thread blocks in a cluster, another choice. Without it a problem is measured anew.
+CTAs in a cluster, another choice. Without it a problem is measured anew.
 """
 
 import argparse

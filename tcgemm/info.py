@@ -226,8 +226,8 @@ def plan(
             0 if b is no Prepared.
         sparse (str): the operand that is 2:4 sparse, "a" or "b".
         kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
-            its end asks for so many thread blocks in a cluster, and "/8" after it for so many
-            slices of k, which another kernel adds. With "/2c" the blocks of a cluster add them.
+            its end asks for so many CTAs in a cluster, and "/8" after it for so many
+            slices of k, which another kernel adds. With "/2c" the CTAs of a cluster add them.
 
     Returns:
         A dict with the attributes of tcgemm.explain's answer, the passes that run before the

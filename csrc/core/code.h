@@ -102,9 +102,9 @@ static_assert(planned_code(80, "9.0a").capability == 80 && planned_code(90, "8.0
 
 // True if the build contains code for kernels of `arch`, for any GPU.
 constexpr bool compiled(Arch arch, std::string_view arches = kArches) {
-  bool found = false;
-  code::for_each(arches, [&](const code::Entry& entry) { found |= holds(entry.code, arch); });
-  return found;
+  bool is_compiled = false;
+  code::for_each(arches, [&](const code::Entry& entry) { is_compiled |= holds(entry.code, arch); });
+  return is_compiled;
 }
 
 // "9.0a", or "none".

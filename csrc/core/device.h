@@ -102,11 +102,11 @@ constexpr bool contains_words(std::string_view text, std::string_view words) {
 // multiprocessors tells variants with the same words apart, such as an RTX 4090 D or a MIG slice.
 constexpr const Device* find_known_device(std::string_view name, int compute_capability,
                                           int multiprocessors) {
-  for (const KnownDevice& known : kKnownDevices)
-    if (contains_words(name, known.words) &&
-        known.device.compute_capability == compute_capability &&
-        known.device.multiprocessors == multiprocessors)
-      return &known.device;
+  for (const KnownDevice& entry : kKnownDevices)
+    if (contains_words(name, entry.words) &&
+        entry.device.compute_capability == compute_capability &&
+        entry.device.multiprocessors == multiprocessors)
+      return &entry.device;
   return nullptr;
 }
 
@@ -122,13 +122,13 @@ struct DriverRates {
 // the tensor cores of the generation at 0.8 of the maximum clock. On an H200 they give 0.995 times
 // the table's memory rate, and a clock of 1584 MHz.
 constexpr void set_rates(Device& device, const DriverRates& reported) {
-  if (const Device* known =
+  if (const Device* table_device =
           find_known_device(device.name, device.compute_capability, device.multiprocessors)) {
-    device.memory_rate = known->memory_rate;
-    device.tensor_rate = known->tensor_rate;
-    device.f64_rate = known->f64_rate;
-    device.source = known->source;
-    device.hopper = known->hopper;
+    device.memory_rate = table_device->memory_rate;
+    device.tensor_rate = table_device->tensor_rate;
+    device.f64_rate = table_device->f64_rate;
+    device.source = table_device->source;
+    device.hopper = table_device->hopper;
     return;
   }
   const int capability = device.compute_capability;

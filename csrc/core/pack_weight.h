@@ -214,9 +214,9 @@ class Packer {
     const float amax = packing::float_of(range.amax);
     const float wide =
         rules_.zero_points ? (range.high - range.low) / packing::kUnsigned : amax / rules_.limit;
-    const float wanted = range.amax < packing::kInfinity ? wide * factor : amax;
+    const float step = range.amax < packing::kInfinity ? wide * factor : amax;
     GroupScale scale;
-    scale.bits = stored(wanted == 0.0f ? 1.0f : wanted);
+    scale.bits = stored(step == 0.0f ? 1.0f : step);
     scale.divisor = value(scale.bits) * global_scale_;
     if (rules_.zero_points && scale.divisor > 0.0f)
       scale.zero = packing::nearest(
@@ -320,11 +320,11 @@ constexpr GroupScale best_scale(const Packer& packer, const GroupRange& range, c
   if (packer.factors() == 1) return best;
   double least = error(best);
   for (int i = 1; i < packer.factors(); ++i) {
-    const GroupScale tried = packer.scale(range, packer.factor(i));
-    const double found = error(tried);
-    if (found < least) {
-      least = found;
-      best = tried;
+    const GroupScale candidate = packer.scale(range, packer.factor(i));
+    const double candidate_error = error(candidate);
+    if (candidate_error < least) {
+      least = candidate_error;
+      best = candidate;
     }
   }
   return best;

@@ -68,16 +68,16 @@ template <Unit kUnit, template <GemmConfig, EpiloguePath, template <GemmConfig> 
           template <GemmConfig> class Mainloop, class Params>
 const void* find_in(int config_index, EpiloguePath path) {
   static constexpr auto kKernels = kernels_of<kUnit>();
-  const void* found = nullptr;
+  const void* kernel = nullptr;
   [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
     (((kKernels[kIndices].config_index == config_index && kKernels[kIndices].path == path)
-          ? void(found = reinterpret_cast<const void*>(
+          ? void(kernel = reinterpret_cast<const void*>(
                      &gemm<kKernels[kIndices].config_index, kKernels[kIndices].path, Gemm, Mainloop,
                            Params>))
           : void()),
      ...);
   }(std::make_index_sequence<kKernels.size()>{});
-  return found;
+  return kernel;
 }
 
 }  // namespace tcgemm::kernels

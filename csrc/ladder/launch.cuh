@@ -19,15 +19,16 @@ inline bool failed(Call& call, cudaError_t status) {
 
 // Is the current GPU of this compute capability or later? If not, writes an error.
 inline bool has_capability(Call& call, int major) {
-  int device = 0, found = 0;
+  int device = 0, device_major = 0;
   if (failed(call, cudaGetDevice(&device)) ||
-      failed(call, cudaDeviceGetAttribute(&found, cudaDevAttrComputeCapabilityMajor, device)))
+      failed(call,
+             cudaDeviceGetAttribute(&device_major, cudaDevAttrComputeCapabilityMajor, device)))
     return false;
-  if (found < major)
+  if (device_major < major)
     std::snprintf(call.error, sizeof(call.error),
                   "this variant of %s needs compute capability %d.0, but the GPU has %d.x",
-                  call.step, major, found);
-  return found >= major;
+                  call.step, major, device_major);
+  return device_major >= major;
 }
 
 // Has a block of the current GPU so much shared memory? If not, writes an error.

@@ -22,7 +22,7 @@ struct LaunchContext {
 
 void launch_gemm(const LaunchContext& call);
 
-// How many clusters of `size` thread blocks of a TMA kernel a GPU runs at one time, by the driver.
+// How many clusters of `size` CTAs of a TMA kernel a GPU runs at one time, by the driver.
 // 0: it did not say, or the build has no such kernel.
 int active_clusters(int size, int device);
 

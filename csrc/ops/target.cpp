@@ -30,7 +30,7 @@ void check_backend(Target target, const char* op, std::initializer_list<View> vi
   if (target != Target::none) return;
   for (const View& view : views) refuse_device(op, view);
   for (const View& view : views)
-    if (view && !view.known) refuse_dtype(op, view);
+    if (view && !view.has_dtype) refuse_dtype(op, view);
   refuse_dtype(op, *views.begin());
 }
 

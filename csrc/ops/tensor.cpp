@@ -15,7 +15,7 @@ struct NamedScalarType {
 };
 
 const struct {
-  NamedScalarType known[kTensorDTypes] = {
+  NamedScalarType supported[kTensorDTypes] = {
       {aoti_torch_dtype_float16(), "torch.float16"},
       {aoti_torch_dtype_bfloat16(), "torch.bfloat16"},
       {aoti_torch_dtype_float32(), "torch.float32"},
@@ -42,7 +42,7 @@ const struct {
   std::int32_t meta = aoti_torch_device_type_meta();
 } kTorch;
 
-// The rows of `known` are in the order of the enumerators of DType.
+// The rows of `supported` are in the order of the enumerators of DType.
 static_assert(int(DType::f16) == 0 && int(DType::f64) == 3 && int(DType::e4m3) == 5 &&
               int(DType::s8) == 7 && int(DType::s32) == kTensorDTypes - 1);
 
@@ -116,8 +116,8 @@ View view_of(const char* op, const char* name, const TensorHandle& tensor, bool 
     check_torch(aoti_torch_get_strides(handle, &values), "get_strides");
     view.strides = values;
   }
-  view.known = dtype_of(view.scalar_type, view.dtype);
-  if (!view.known)
+  view.has_dtype = dtype_of(view.scalar_type, view.dtype);
+  if (!view.has_dtype)
     return view;  // the checks reject it; the data of a quantised tensor must not be read
   if (view.device_type == kTorch.meta) {
     // A meta tensor has no memory: the storage offset replaces the address, whose alignment counts.
@@ -140,11 +140,13 @@ bool is_cpu(const View& view) { return view.device_type == kTorch.cpu; }
 bool is_cuda(const View& view) { return view.device_type == kTorch.cuda; }
 bool is_meta(const View& view) { return view.device_type == kTorch.meta; }
 
-std::int32_t scalar_type_of(DType dtype) { return kTorch.known[static_cast<int>(dtype)].number; }
+std::int32_t scalar_type_of(DType dtype) {
+  return kTorch.supported[static_cast<int>(dtype)].number;
+}
 
 bool dtype_of(std::int32_t scalar_type, DType& dtype) {
   for (int i = 0; i < kTensorDTypes; ++i) {
-    if (kTorch.known[i].number != scalar_type) continue;
+    if (kTorch.supported[i].number != scalar_type) continue;
     dtype = static_cast<DType>(i);
     return true;
   }
@@ -155,19 +157,20 @@ const char* type_name(DType dtype) {
   if (dtype == DType::s4) return "int4";
   if (dtype == DType::u4) return "uint4";
   if (dtype == DType::b1) return "binary";
-  return kTorch.known[static_cast<int>(dtype)].name;
+  return kTorch.supported[static_cast<int>(dtype)].name;
 }
 
 std::string type_name(std::int32_t scalar_type) {
-  for (const NamedScalarType& known : kTorch.known)
-    if (known.number == scalar_type) return known.name;
+  for (const NamedScalarType& type : kTorch.supported)
+    if (type.number == scalar_type) return type.name;
   for (const NamedScalarType& other : kTorch.unsupported)
     if (other.number == scalar_type) return other.name;
   return "of torch's dtype number " + std::to_string(scalar_type);
 }
 
 std::string type_name(const View& view) {
-  return view.known && is_subbyte(view.dtype) ? type_name(view.dtype) : type_name(view.scalar_type);
+  return view.has_dtype && is_subbyte(view.dtype) ? type_name(view.dtype)
+                                                  : type_name(view.scalar_type);
 }
 
 std::string device_name(const View& view) {

@@ -30,8 +30,8 @@ struct View {
   const std::int64_t* strides = nullptr;  // in elements
   std::int64_t dims = 0;
   std::int32_t scalar_type = -1;  // torch's number of the dtype
-  DType dtype = DType::f32;       // the same dtype, valid if `known`
-  bool known = false;             // a dtype that the library reads or writes
+  DType dtype = DType::f32;       // the same dtype, valid if `has_dtype`
+  bool has_dtype = false;         // the library reads or writes this dtype
   std::int32_t device_type = -1;  // torch's number of the device type
   std::int32_t device_index = -1;
   std::uintptr_t address = 0;

@@ -47,12 +47,12 @@ struct Division {
   int gemv_cluster = 0;
 };
 
-inline constexpr int kClusterSizes[] = {1, 2, 4};  // thread blocks
+inline constexpr int kClusterSizes[] = {1, 2, 4};  // CTAs
 
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
 // before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
 // and the epilogue path as well, because its time depends on them. `cluster` is the number of
-// thread blocks in a cluster; 0: the one with the shortest time.
+// CTAs in a cluster; 0: the one with the shortest time.
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      int cluster);

@@ -288,13 +288,13 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                            types(original).c_str(), device.name);
   lines += text("  rates         %s\n", rates_source(device.source));
   if (plan.main.config_index < 0) return lines + "  kernel        none: the result is empty\n";
-  const Facts known = facts(original, plan, device);
+  const Facts call = facts(original, plan, device);
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", known.kernel->c_str(),
-                known.config_index, name(kernel_path(plan.main.epilogue_path)));
+  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", call.kernel->c_str(),
+                call.config_index, name(kernel_path(plan.main.epilogue_path)));
   lines += tuned_line(plan);
-  lines += "  layout        " + known.layout + "\n";
+  lines += "  layout        " + call.layout + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
            precision_line(original, plan) + load_lines(operands);
   lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
@@ -304,25 +304,25 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                 config.threads());
   lines += text("  cluster       %d\n", plan.main.cluster);
   if (plan.main.cluster_adds)
-    lines += text("  slices of k   %d, whose sums the blocks of a cluster add\n", plan.main.slices);
+    lines += text("  slices of k   %d, whose sums the CTAs of a cluster add\n", plan.main.slices);
   else if (plan.main.slices > 1)
     lines += text("  slices of k   %d, whose sums another kernel adds: %s of partial sums\n",
                   plan.main.slices,
                   size(double(partial_sums_bytes(plan.swap_ab ? transposed(original) : original,
                                                  plan.main.slices)))
                       .c_str());
-  lines += text("  grid          %d blocks on %d multiprocessors, %.2f waves of tiles\n",
+  lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles\n",
                 plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())
     lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines += "  epilogue      " + known.epilogue + "; stored " + store(plan.main.store_path) + "\n";
-  lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", known.flops,
-                size(known.bytes).c_str(), known.flops / known.bytes);
+  lines += "  epilogue      " + call.epilogue + "; stored " + store(plan.main.store_path) + "\n";
+  lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", call.flops,
+                size(call.bytes).c_str(), call.flops / call.bytes);
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
-                known.bound.c_str(), known.compute_us, known.memory_us, known.estimate_us);
-  lines += "  why           " + known.why + "\n";
+                call.bound.c_str(), call.compute_us, call.memory_us, call.estimate_us);
+  lines += "  why           " + call.why + "\n";
   return lines;
 }
 

@@ -9,11 +9,11 @@
 namespace tcgemm::plan {
 namespace {
 
-// Joins the given items with commas.
+// Joins the items that are present with commas.
 class List {
  public:
-  void add(bool given, const std::string& item) {
-    if (given) text_ += (text_.empty() ? "" : ", ") + item;
+  void add(bool present, const std::string& item) {
+    if (present) text_ += (text_.empty() ? "" : ", ") + item;
   }
   const std::string& text() const { return text_; }
 

@@ -251,23 +251,23 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     return empty;
   }
   Plan plan;
-  Candidate found;
+  Candidate candidate;
   if (filter.empty())
     if (const auto choice = fitting_choice(original, device))
-      found = tuned_candidate(original, device, *choice, plan.tuned);
+      candidate = tuned_candidate(original, device, *choice, plan.tuned);
   if (plan.tuned == Tuned::nothing) {
     const Division division = filter.empty() ? division_of_k(original, device) : Division{};
-    found = cheapest(original, device, filter, division).best;
+    candidate = cheapest(original, device, filter, division).best;
   }
-  plan.main = found.launch;
-  plan.swap_ab = found.swap_ab;
-  plan.passes.repack_a = found.repack_a;
-  plan.passes.repack_b = found.repack_b;
-  plan.estimate.microseconds = found.launch.microseconds;
+  plan.main = candidate.launch;
+  plan.swap_ab = candidate.swap_ab;
+  plan.passes.repack_a = candidate.repack_a;
+  plan.passes.repack_b = candidate.repack_b;
+  plan.estimate.microseconds = candidate.launch.microseconds;
   if (original.input_a == DType::f32 && !(original.batch_invariant && filter.empty())) {
     const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
-    const std::int64_t least_depth = found.launch.config_index >= 0 ? kLeastDepth : 1;
+    const std::int64_t least_depth = candidate.launch.config_index >= 0 ? kLeastDepth : 1;
     const std::optional<Plan> split =
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
     double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
@@ -326,15 +326,15 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
 }
 
 const Device* find_device(std::string_view name) {
-  for (const KnownDevice& known : kKnownDevices)
-    if (equals_ignoring_case(known.device.name, name)) return &known.device;
+  for (const KnownDevice& entry : kKnownDevices)
+    if (equals_ignoring_case(entry.device.name, name)) return &entry.device;
   return nullptr;
 }
 
 std::string device_names() {
   std::string names;
-  for (const KnownDevice& known : kKnownDevices)
-    names += (names.empty() ? "" : ", ") + std::string(known.device.name);
+  for (const KnownDevice& entry : kKnownDevices)
+    names += (names.empty() ? "" : ", ") + std::string(entry.device.name);
   return names;
 }
 

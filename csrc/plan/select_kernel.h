@@ -63,7 +63,7 @@ Division division_of(std::string_view filter);
 class Search {
  public:
   // Only configs that `config_filter` accepts and whose name contains `filter` are tried, or the
-  // one whose name it is. "...@4" asks for clusters of four thread blocks as well. A choice that
+  // one whose name it is. "...@4" asks for clusters of four CTAs as well. A choice that
   // every call makes uses `config_filter`, because comparing names takes microseconds.
   // `least_bytes` is the memory traffic that no plan can avoid.
   using ConfigFilter = bool (*)(const GemmConfig&);
@@ -88,7 +88,7 @@ class Search {
   const Device& device_;
   const Code code_;
   std::string_view filter_;
-  int cluster_ = 0;  // thread blocks in a cluster; 0: the filter does not say
+  int cluster_ = 0;  // CTAs in a cluster; 0: the filter does not say
   const double least_bytes_;
   const ConfigFilter config_filter_;
   bool names_one_row_ = false;  // the filter is the whole name of a row

@@ -37,9 +37,9 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
   if (problem.batch_invariant) return whole;
   const Problem plain = partial_sums(problem, 1, row_major_result(problem, DType::f32));
   const auto time = [&](Division division) {
-    const auto found =
+    const auto candidate =
         cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes, config_filter, division);
-    return found ? found->microseconds : HUGE_VAL;
+    return candidate ? candidate->microseconds : HUGE_VAL;
   };
   return fastest_division(whole, time(whole), std::array{2, 3, 4, kMostClusterSlices}, true, time);
 }

@@ -25,8 +25,8 @@ struct Table {
 };
 
 Table& table() {
-  static Table found;
-  return found;
+  static Table table;
+  return table;
 }
 
 bool is_row(std::string_view text) {
@@ -61,9 +61,9 @@ std::string product_name(const Problem& problem) {
 }
 
 std::string tuned_device(const Device& device) {
-  const Device* known =
+  const Device* table_device =
       find_known_device(device.name, device.compute_capability, device.multiprocessors);
-  return known ? known->name : device.name;
+  return table_device ? table_device->name : device.name;
 }
 
 bool set_tuned(const std::string& device, const std::string& product, const std::string& filter) {
@@ -92,9 +92,9 @@ std::optional<std::string> find_tuned(const Problem& problem, const Device& devi
   if (tuned_generation() == 0) return std::nullopt;
   const std::shared_lock lock(table().mutex);
   if (table().choices.empty()) return std::nullopt;
-  const auto found = table().choices.find({tuned_device(device), product_name(problem)});
-  if (found == table().choices.end()) return std::nullopt;
-  return found->second;
+  const auto choice = table().choices.find({tuned_device(device), product_name(problem)});
+  if (choice == table().choices.end()) return std::nullopt;
+  return choice->second;
 }
 
 }  // namespace tcgemm::plan

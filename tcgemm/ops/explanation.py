@@ -46,9 +46,9 @@ class Explanation(Text):
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
         stages (int): the stages of the pipeline.
         threads (int): the threads of a block.
-        cluster (int): the blocks of a cluster.
+        cluster (int): the CTAs of a cluster.
         slices (int): the slices of k, whose sums are added in the order of k.
-        cluster_adds (bool): True if the blocks of a cluster add them; else another kernel does.
+        cluster_adds (bool): True if the CTAs of a cluster add them; else another kernel does.
         grid (int): the blocks of the grid.
         waves (float): tiles divided by the number of blocks that run at the same time.
         epilogue (str): what happens to the sums before they are stored.
@@ -175,8 +175,8 @@ def check_layout(
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
         kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
-            its end asks for so many thread blocks in a cluster, and "/8" after it for so many
-            slices of k, which another kernel adds. With "/2c" the blocks of a cluster add them.
+            its end asks for so many CTAs in a cluster, and "/8" after it for so many
+            slices of k, which another kernel adds. With "/2c" the CTAs of a cluster add them.
 
     Returns:
         A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,

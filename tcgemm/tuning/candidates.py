@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tcgemm.bench.workloads import Workload
     from tcgemm.ops.explanation import Explanation
 
-CLUSTERS = (1, 2, 4)  # thread blocks
-CLUSTER_SLICES = 8  # at most, which the thread blocks of a cluster add
+CLUSTERS = (1, 2, 4)  # CTAs
+CLUSTER_SLICES = 8  # at most, which the CTAs of a cluster add
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # of k
 FACTOR = 1.5  # times the best estimate: the planner's errors are smaller
 MOST = 32  # candidates of a product

@@ -218,4 +218,4 @@ def test_explain_speaks_of_this_gpu():
         assert facts.name in function(a, a)
         assert "on H100" in function(a, a, device="H100")
     count = facts.multi_processor_count
-    assert f"blocks on {count} multiprocessors" in tcgemm.explain(a, a)
+    assert f"CTAs on {count} multiprocessors" in tcgemm.explain(a, a)

@@ -96,7 +96,7 @@ def test_row_in_slices(row, cluster_adds):
 
     def check(kind, side, slices):
         text = check_exact(row, kind, side, slices=slices, cluster_adds=cluster_adds)
-        adds = "the blocks of a cluster add" if cluster_adds else "another kernel adds"
+        adds = "the CTAs of a cluster add" if cluster_adds else "another kernel adds"
         assert f"\n  slices of k   {slices}, whose sums {adds}" in text
 
     kinds = (

@@ -1,4 +1,4 @@
-"""How many thread blocks of a cluster share their loads of b."""
+"""How many CTAs of a cluster share their loads of b."""
 
 import pytest
 import torch

@@ -34,7 +34,7 @@ EXPLAINED = {
     "tile": r"\n  tile +\d+ x \d+ x \d+",
     "stages": r"\d+ stages of ",
     "cluster": r"\n  cluster +[124]\n",
-    "grid": r"\n  grid +\d+ blocks on \d+ multiprocessors",
+    "grid": r"\n  grid +\d+ CTAs on \d+ multiprocessors",
     "waves": rf"{NUMBER} waves",
     "epilogue": r"\n  epilogue +\S",
     "FLOPs": rf"\n  work +{NUMBER} FLOP",

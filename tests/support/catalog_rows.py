@@ -125,7 +125,7 @@ KINDS = (
     Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
     Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
 )
-# The blocks of a cluster share what they load of b. Three and five tiles down leave the last blocks
+# The CTAs of a cluster share what they load of b. Three and five tiles down leave the last CTAs
 # of clusters of two and four without rows.
 CLUSTERS = (
     Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, (s + 2) * k), "contiguous"),
@@ -193,8 +193,8 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
 
 
 def kernel_name(row, cluster=0, slices=0, cluster_adds=False):
-    """The row's kernel; `cluster` asks for so many blocks of a cluster, and `slices` for so many
-    slices of k; 0 for no number. `cluster_adds`: the blocks of a cluster add the slices."""
+    """The row's kernel; `cluster` asks for so many CTAs of a cluster, and `slices` for so many
+    slices of k; 0 for no number. `cluster_adds`: the CTAs of a cluster add the slices."""
     division = f"/{slices}" + ("c" if cluster_adds else "") if slices else ""
     return row.name + (f"@{cluster}" if cluster else "") + division
 
@@ -204,7 +204,7 @@ def launch(
 ):
     """Runs the row, and makes sure that it is this kernel, on the operands as they are.
 
-    `cluster` is the number of blocks of a cluster; 0: the planner's choice. `slices` is the number
+    `cluster` is the number of CTAs of a cluster; 0: the planner's choice. `slices` is the number
     of slices of k, which another kernel or a cluster adds; 0: those of the kernel itself. Returns
     what explain says.
     """

@@ -5,7 +5,7 @@ import torch
 from tcgemm import info
 
 # A GEMV kernel lets the next kernel start before it multiplies. This one does not divide k between
-# thread blocks, so with DEPTH it takes much longer than a kernel's start.
+# CTAs, so with DEPTH it takes much longer than a kernel's start.
 WRITER = "sm90a_bf16_f32_8x64x64_w2_s3_tn_gemv"
 IS_BUILT = WRITER in info.build()["kernels"]
 DEPTH = 1 << 17

@@ -12,7 +12,7 @@ namespace {
   for (const CheckedOperand& operand : checked.operands) refuse_device(name(op), operand.view);
   const View* view = &checked[Slot::a].view;
   for (const CheckedOperand& operand : checked.operands)
-    if (operand.view && !operand.view.known) view = &operand.view;
+    if (operand.view && !operand.view.has_dtype) view = &operand.view;
   refuse_dtype(name(op), *view);
 }
 

@@ -36,7 +36,7 @@ std::int64_t depth(const Operator& op, const View& a) {
 }
 
 void check_bytes(const Operator& op, const View& packed, const PackedLayout& layout) {
-  const bool is_u8 = packed.known && packed.dtype == DType::u8;
+  const bool is_u8 = packed.has_dtype && packed.dtype == DType::u8;
   if (is_u8 && packed.dims == 1 && packed.sizes[0] == layout.bytes() &&
       (packed.sizes[0] == 1 || packed.strides[0] == 1) && packed.address % kPackedAlignment == 0)
     return;
@@ -53,7 +53,7 @@ void bind_packed_weight(const Operator& op, const Arguments& arguments, CheckedG
   const View& a = checked[Slot::a].view;
   const View& packed = checked[Slot::packed_b].view;
   PackedLayout layout{arguments.packed_n, depth(op, a), {}};
-  if (!a.known || (a.dtype != DType::f16 && a.dtype != DType::bf16))
+  if (!a.has_dtype || (a.dtype != DType::f16 && a.dtype != DType::bf16))
     fail(name(op), ": ", a.name, " is ", type_name(a.scalar_type),
          ", but a packed weight is multiplied by torch.float16 or torch.bfloat16; convert ", a.name,
          " with .to(...).");

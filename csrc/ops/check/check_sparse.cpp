@@ -65,7 +65,7 @@ void check_metadata(const Operator& op, const CheckedGemm& checked, Slot slot, T
     fail(name(op), ": ", view.name, " is given, which belongs to one matrix, but ",
          operand.view.name, " has shape ", operand.view.shape(),
          "; pass the values of one matrix.");
-  const bool is_u8 = view.known && view.dtype == DType::u8;
+  const bool is_u8 = view.has_dtype && view.dtype == DType::u8;
   const std::int64_t columns = metadata_columns(checked.k, pattern);
   const bool metadata =
       is_u8 && view.dims == 2 && view.sizes[0] == rows && view.sizes[1] == columns;

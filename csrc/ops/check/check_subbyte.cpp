@@ -34,7 +34,7 @@ void bind(const Operator& op, View& view, DType type, int from_last, std::int64_
           SubbyteDims& dims) {
   const char* const elements = type_name(type);
   const std::int64_t per_byte = 8 / bits(type);
-  if (!view.known || view.dtype != DType::u8)
+  if (!view.has_dtype || view.dtype != DType::u8)
     fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", elements,
          " operands are torch.uint8 tensors that hold ", per_byte,
          " elements in each byte; pass the attribute `bytes` of a ",

@@ -33,7 +33,7 @@ void check_terms(const Operator& op, const CheckedGemm& checked) {
   if (b.dims != 2)
     fail(name(op), ": terms_b is given, which has the terms of one matrix, but ", b.name,
          " has shape ", b.shape(), kRemedy);
-  const bool is_byte_vector = view.known && view.dtype == DType::u8 && view.dims == 1 &&
+  const bool is_byte_vector = view.has_dtype && view.dtype == DType::u8 && view.dims == 1 &&
                               (is_empty(view) || view.strides[0] == 1);
   if (!is_byte_vector || (!is_empty(view) && view.address % kPreparedAlignment != 0))
     fail(name(op), ": terms_b must be contiguous torch.uint8 with one dimension that begins at ",

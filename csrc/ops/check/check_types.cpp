@@ -26,7 +26,7 @@ void check_operand_types(const Operator& op, const CheckedGemm& checked) {
   const View& a = checked[Slot::a].view;
   const View& b = checked[Slot::b].view;
   for (const View* view : {&a, &b}) {
-    if (view->known && view->dtype != DType::s32) continue;
+    if (view->has_dtype && view->dtype != DType::s32) continue;
     fail(name(op), ": ", view->name, " is ", type_name(*view),
          ", but a product takes torch.float16, torch.bfloat16, torch.float32, torch.float64, "
          "torch.float8_e4m3fn, torch.float8_e5m2, torch.int8 and torch.uint8; convert both "
@@ -82,8 +82,8 @@ void check_result_type(const Operator& op, const Arguments& arguments, CheckedGe
   const DType input = checked[Slot::a].view.dtype;
   checked.out_dtype = default_result(input);
   if (!arguments.out_dtype) return;
-  const bool known = dtype_of(*arguments.out_dtype, checked.out_dtype);
-  if (known && can_return(input, checked.out_dtype)) return;
+  const bool is_dtype = dtype_of(*arguments.out_dtype, checked.out_dtype);
+  if (is_dtype && can_return(input, checked.out_dtype)) return;
   fail(name(op), ": out_dtype is ", type_name(*arguments.out_dtype), ", but operands of ",
        type_name(input), " give ", result_dtypes(input),
        "; ask for one of these, or leave out_dtype out.");
@@ -94,8 +94,8 @@ void check_accumulator(const Operator& op, const Arguments& arguments, CheckedGe
   checked.accumulator = default_accumulator(input);
   if (!arguments.acc_dtype) return;
   DType requested = DType::f64;
-  const bool known = dtype_of(*arguments.acc_dtype, requested);
-  if (!known || !can_accumulate(input, requested))
+  const bool is_dtype = dtype_of(*arguments.acc_dtype, requested);
+  if (!is_dtype || !can_accumulate(input, requested))
     fail(name(op), ": acc_dtype is ", type_name(*arguments.acc_dtype), ", but products of ",
          type_name(input), " are accumulated in ", type_name(checked.accumulator),
          input == DType::f16 ? " or torch.float16" : "", "; ask for that, or leave acc_dtype out.");
@@ -111,7 +111,7 @@ void check_addend_types(const Operator& op, const CheckedGemm& checked) {
     if (!view) continue;
     const DType type = view.dtype;
     const bool is_float = type == DType::f16 || type == DType::bf16 || type == DType::f32;
-    if (view.known && (s32 ? type == DType::s32 : is_float || (f64 && type == DType::f64)))
+    if (view.has_dtype && (s32 ? type == DType::s32 : is_float || (f64 && type == DType::f64)))
       continue;
     fail(name(op), ": ", view.name, " is ", type_name(view), ", but it must be ",
          s32 ? "torch.int32" : "torch.float16, torch.bfloat16 or torch.float32",
@@ -131,7 +131,7 @@ void check_activation(const Operator& op, const Arguments& arguments, CheckedGem
 
 // Scales and zero points.
 void check_dtype(const Operator& op, const View& view, DType type, const char* kind) {
-  if (view.known && view.dtype == type) return;
+  if (view.has_dtype && view.dtype == type) return;
   fail(name(op), ": ", view.name, " is ", type_name(view), ", but ", kind, " are ", type_name(type),
        "; convert it with .to(", type_name(type), ").");
 }

@@ -114,7 +114,7 @@ void check_arches(std::string_view arches) {
 
 Results catalog(const Call&) {
   JsonArray devices;
-  for (const KnownDevice& known : kKnownDevices) devices.add(describe(known.device));
+  for (const KnownDevice& entry : kKnownDevices) devices.add(describe(entry.device));
   return text_result(JsonObject()
                          .add("configs", catalog_rows())
                          .add("instructions", instruction_rows())

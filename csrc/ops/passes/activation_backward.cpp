@@ -29,7 +29,7 @@ DType float_dtype(const char* op, const char* argument, std::int32_t number) {
 }
 
 void check_operand(const char* op, const View& view) {
-  if (!view.known || !is_float(view.dtype))
+  if (!view.has_dtype || !is_float(view.dtype))
     fail(op, ": ", view.name, " is ", type_name(view.scalar_type),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what the backward reads; "
          "convert it with .to(...).");

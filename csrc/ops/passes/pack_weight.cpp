@@ -24,7 +24,7 @@ ScaleType scale_type_of(const char* op, const std::string& text) {
 
 void check_weight(const char* op, const View& w) {
   const bool is_float =
-      w.known && (w.dtype == DType::f16 || w.dtype == DType::bf16 || w.dtype == DType::f32);
+      w.has_dtype && (w.dtype == DType::f16 || w.dtype == DType::bf16 || w.dtype == DType::f32);
   if (is_float && w.dims == 2) return;
   fail(op, ": w must be a matrix (N, K) of torch.float16, torch.bfloat16 or torch.float32, but ",
        "is ", type_name(w.scalar_type), " of shape ", w.shape(),
@@ -37,7 +37,8 @@ const float* numbers(const char* op, const View& view, std::int64_t count, const
   if (!view.same_device(w))
     fail(op, ": ", view.name, " is on ", device_name(view), ", but w is on ", device_name(w),
          "; move it with .to(w.device).");
-  if (!view.known || view.dtype != DType::f32 || view.elements() != count || !is_contiguous(view))
+  if (!view.has_dtype || view.dtype != DType::f32 || view.elements() != count ||
+      !is_contiguous(view))
     fail(op, ": ", view.name, " must be contiguous torch.float32 of ", count, " elements, but is ",
          type_name(view.scalar_type), " of shape ", view.shape(),
          "; pass what tcgemm.pack_weight makes.");

@@ -14,7 +14,7 @@ namespace tcgemm::ops {
 namespace {
 
 void check(const char* op, const View& w) {
-  if (!w.known || w.dtype != DType::f32)
+  if (!w.has_dtype || w.dtype != DType::f32)
     fail(op, ": w is ", type_name(w.scalar_type),
          ", but torch.float32 alone is split into terms before it is multiplied; pass such a w to "
          "the products as it is.");

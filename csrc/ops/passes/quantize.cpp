@@ -19,12 +19,12 @@ Granularity granularity_of(const char* op, const std::string& text) {
 }
 
 void check(const char* op, const View& x, std::int32_t dtype, Quantization& q) {
-  if (!x.known || (x.dtype != DType::f16 && x.dtype != DType::bf16 && x.dtype != DType::f32))
+  if (!x.has_dtype || (x.dtype != DType::f16 && x.dtype != DType::bf16 && x.dtype != DType::f32))
     fail(op, ": x is ", type_name(x.scalar_type),
          ", but torch.float16, torch.bfloat16 and torch.float32 are what can be quantised; convert "
          "it with .to(...).");
-  const bool known = dtype_of(dtype, q.dtype);
-  if (!known || (!is_fp8(q.dtype) && q.dtype != DType::s8))
+  const bool is_dtype = dtype_of(dtype, q.dtype);
+  if (!is_dtype || (!is_fp8(q.dtype) && q.dtype != DType::s8))
     fail(op, ": dtype is ", type_name(dtype),
          ", but values are torch.float8_e4m3fn, torch.float8_e5m2 or torch.int8; pass one of "
          "these.");
@@ -71,7 +71,7 @@ float* given_scale(const char* op, const TensorHandle& scale, const View& x,
   if (!view.same_device(x))
     fail(op, ": scale is on ", device_name(view), ", but x is on ", device_name(x),
          "; move it with .to(x.device).");
-  if (!view.known || view.dtype != DType::f32)
+  if (!view.has_dtype || view.dtype != DType::f32)
     fail(op, ": scale is ", type_name(view.scalar_type),
          ", but it must be torch.float32; convert it with .float().");
   const bool one = granularity == Granularity::tensor;

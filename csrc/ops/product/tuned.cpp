@@ -13,12 +13,12 @@ Results set_tuned(const Call& call) {
   const std::string device = reader.string();
   const std::string product = reader.string();
   const std::string choice = reader.string();
-  bool known = true;
+  bool is_row = true;
   if (device.empty())
     plan::clear_tuned();
   else
-    known = plan::set_tuned(device, product, choice);
-  return text_result(to_json(known));
+    is_row = plan::set_tuned(device, product, choice);
+  return text_result(to_json(is_row));
 }
 
 }  // namespace tcgemm::ops

@@ -37,8 +37,8 @@ __device__ inline std::int64_t next_selected_tile(const TileFilter& filter, std:
     }
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const unsigned found = __ballot_sync(0xffffffffu, set[i]);
-      if (found != 0) return index + (32 * i + __ffs(found) - 1) * step;
+      const unsigned marks = __ballot_sync(0xffffffffu, set[i]);
+      if (marks != 0) return index + (32 * i + __ffs(marks) - 1) * step;
     }
     index += 32 * kAtOnce * step;
   }
