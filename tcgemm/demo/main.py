@@ -196,7 +196,7 @@ def sparse(
     (found[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
     for name, layer in list(network.named_children()):
         if isinstance(layer, tcgemm.nn.SparseLinear24):
-            frozen = tcgemm.nn.SparseLinear24.from_dense(layer.to_dense())
+            frozen = tcgemm.nn.SparseLinear24.from_linear(layer.to_linear())
             setattr(network, name, frozen)
     found[f"{SPARSE}, compressed"] = evaluate(network, data, device)
     return found, (

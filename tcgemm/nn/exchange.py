@@ -100,6 +100,14 @@ def check_linear(layer: str, linear: object) -> None:
         )
 
 
+def copy_parameters(layer: torch.nn.Linear, linear: torch.nn.Linear) -> None:
+    """Gives the layer copies of the weight and the bias of a torch.nn.Linear, and its mode."""
+    for name, parameter in linear.named_parameters(recurse=False):
+        copy = parameter.detach().clone()
+        setattr(layer, name, torch.nn.Parameter(copy, parameter.requires_grad))
+    layer.train(linear.training)
+
+
 def state_of(
     layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]
 ) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tcgemm.typing import Float8Precision, Float8Scaling, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from torch import Tensor
 
@@ -143,6 +144,41 @@ class Float8Linear(HasActivation, torch.nn.Linear):
             self.register_buffer(name, buffer)
         self._measured = False
         follow(self)
+
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        *,
+        scaling: Float8Scaling = "current",
+        history: int = HISTORY,
+        precision: Float8Precision | None = None,
+        batch_invariant: bool = False,
+    ) -> Self:
+        """Makes a layer with copies of the weight and the bias of a torch.nn.Linear.
+
+        Example:
+            >>> layer = tcgemm.nn.Float8Linear.from_linear(torch.nn.Linear(64, 128))
+            >>> layer(torch.randn(32, 64)).shape
+            torch.Size([32, 128])
+
+        The layer has the activation of a tcgemm.nn.Linear. tcgemm.swap_linear keeps the Parameters
+        instead. Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if an option
+        is not supported, or if `linear` is batch_invariant.
+        """
+        exchange.check_linear(_NAME, linear)
+        invariant = exchange.inherited_invariance(linear, batch_invariant)
+        layer = cls(
+            *(linear.in_features, linear.out_features, linear.bias is not None, "meta"),
+            activation=getattr(linear, "activation", None),
+            scaling=scaling,
+            history=history,
+            precision=precision,
+            batch_invariant=invariant,
+        )
+        exchange.copy_parameters(layer, linear)
+        layer._buffers.update(_buffers(layer.weight, scaling, history))
+        return layer
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), in float8."""

@@ -123,6 +123,35 @@ class Linear(HasActivation, torch.nn.Linear):
         self.batch_invariant = batch_invariant
         self._drop()
 
+    @classmethod
+    def from_linear(
+        cls,
+        linear: torch.nn.Linear,
+        *,
+        prepare: bool = True,
+        batch_invariant: bool = False,
+    ) -> Self:
+        """Makes a layer with copies of the weight and the bias of a torch.nn.Linear.
+
+        Example:
+            >>> layer = tcgemm.nn.Linear.from_linear(torch.nn.Linear(32, 48))
+            >>> layer(torch.randn(10, 32)).shape
+            torch.Size([10, 48])
+
+        The layer has the activation of a tcgemm.nn.Linear, and is batch_invariant if that is.
+        tcgemm.swap_linear keeps the Parameters instead. Raises TypeError if `linear` is no
+        torch.nn.Linear.
+        """
+        exchange.check_linear("tcgemm.nn.Linear", linear)
+        layer = cls(
+            *(linear.in_features, linear.out_features, linear.bias is not None, "meta"),
+            activation=getattr(linear, "activation", None),
+            prepare=prepare,
+            batch_invariant=exchange.inherited_invariance(linear, batch_invariant),
+        )
+        exchange.copy_parameters(layer, linear)
+        return layer
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight

@@ -151,6 +151,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         linear: torch.nn.Linear,
         dtype: torch.dtype = E4M3,
         granularity: WeightGranularity = "row",
+        *,
         batch_invariant: bool = False,
     ) -> Self:
         """Makes a layer with the quantised weight and a copy of the bias of a torch.nn.Linear.

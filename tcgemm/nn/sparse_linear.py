@@ -120,7 +120,7 @@ class SparseLinear24(SparseState):
 
     state_dict() has plain tensors: weight.values, weight.metadata, weight.format (version, group,
     K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
-    which it prunes. from_dense and to_dense are older names of from_linear and to_linear.
+    which it prunes.
     """
 
     weight: SparseTensor24 | torch.nn.Parameter
@@ -205,8 +205,6 @@ class SparseLinear24(SparseState):
             gradient=gradient,
         )
         return layer
-
-    from_dense = from_linear  # the method's first name
 
     @torch.no_grad()
     def _become(
@@ -395,8 +393,6 @@ class SparseLinear24(SparseState):
         if bias is not None:
             linear.bias = torch.nn.Parameter(bias.detach().clone())
         return linear.train(self.training)
-
-    to_dense = to_linear  # the method's first name
 
     def extra_repr(self) -> str:
         activation = "" if self.activation is None else f", activation={self.activation}"

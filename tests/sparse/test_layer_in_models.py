@@ -169,7 +169,7 @@ def test_what_is_no_linear_is_refused(value):
     with pytest.raises(TypeError, match=r"from_linear: linear must be a torch.nn.Linear, but"):
         SparseLinear24.from_linear(value)
     with pytest.raises(TypeError, match=r"linear must be a torch.nn.Linear"):
-        SparseLinear24.from_dense(value)
+        SparseLinear24.from_linear(value)
 
 
 @learning

@@ -162,7 +162,7 @@ def models():
         dense = torch.where(mask, weight, weight.sign())
         if options.get("method") == "mask":
             options = {**options, "mask": mask}
-        layer = tcgemm.nn.SparseLinear24.from_dense(layer_of(dense, bias, dtype), **options)
+        layer = tcgemm.nn.SparseLinear24.from_linear(layer_of(dense, bias, dtype), **options)
         result = (x @ (dense * mask).T + bias).to(dtype)
         rows[name] = (nn.Sequential(layer), x.to(dtype), result)
     return {name: (model.eval(), *tensors) for name, (model, *tensors) in rows.items()}
