@@ -127,7 +127,9 @@ def test_random_transforms(seed):
 
     m, n, k = pick(1, 4), pick(1, 3), pick(0, 1, 5)
     case = Case(
-        *("matmul", pick((m, k), (2, m, k), (k,)), pick((k, n), (2, k, n))),
+        "matmul",
+        pick((m, k), (2, m, k), (k,)),
+        pick((k, n), (2, k, n)),
         bias=pick(None, (n,)),
         residual=pick(None, (n,), ()),
         activation=pick(*ACTIVATIONS),

@@ -1,8 +1,6 @@
 """The passes of the backward: sums over the rows, and derivatives of activations. The forward that
 keeps the argument of its activation."""
 
-import contextlib
-
 import pytest
 import torch
 from torch.library import opcheck
@@ -253,19 +251,6 @@ def test_16_bit_gradients(dtype, activation, residual, device):
         assert float((grad.double() - value).norm() / value.norm()) < 4e-3 * (
             8 if dtype is torch.bfloat16 else 1
         )
-
-
-@contextlib.contextmanager
-def saved_shapes():
-    """The shapes of what autograd saves."""
-    shapes = []
-
-    def pack(tensor):
-        shapes.append(tuple(tensor.shape))
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield shapes
 
 
 def test_a_frozen_weight_keeps_no_input():

@@ -43,13 +43,10 @@ def test_a_sparse_operand(capsys, operand):
 
 
 def test_the_epilogue(capsys):
-    text, _layout = output(
-        capsys,
-        *(512, 256, 128, "--dtype", "int8", "--out-dtype", "half", "--zero-a", "row"),
-        *("--zero-b", "tensor", "--scale-a", "row", "--scale-b", "tensor", "--c", "--beta", 0.5),
-        *("--bias", "--activation", "gelu_tanh", "--residual", "--scale-out", "--amax"),
-        *("--alpha", 2, "--batch", 3),
-    )
+    words = "512 256 128 --dtype int8 --out-dtype half --zero-a row --zero-b tensor --scale-a row "
+    words += "--scale-b tensor --c --beta 0.5 --bias --activation gelu_tanh --residual "
+    words += "--scale-out --amax --alpha 2 --batch 3"
+    text, _layout = output(capsys, *words.split())
     epilogue = (
         "zero_a, zero_b, alpha, scale_a (a value a row), scale_b (one value), beta * c, bias, "
         "gelu_tanh, residual, amax, scale_out"

@@ -17,7 +17,6 @@ from support.cases import F32, F64, S32
 from support.gpu import missing, older
 from support.strategies import BATCHES, EXAMPLES, SIZES, broadcast_shape, seed, views
 
-NAMES = st.sampled_from(tuple(cases.STRIDES))
 # 127, 128 and 129 of SIZES are one and two blocks of scales; these are three.
 DEPTHS = st.one_of(SIZES, st.sampled_from((256, 257, 300, 384)))
 OPS = torch.ops.tcgemm

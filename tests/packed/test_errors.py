@@ -120,6 +120,7 @@ PACKING = {
     ),
 }
 ONE = "pass the tensors of one packed weight."
+TENSORS = tuple(PACKED.stored.parts)
 PARTS = {
     "codes": (
         parts(codes=[1]),
@@ -231,9 +232,7 @@ PARTS = {
         "the file.",
     ),
     "forged": (
-        lambda: restored(
-            *(1, tuple(PACKED.stored.parts), ("int4", 99, 256, 32), torch.float16, False)
-        ),
+        lambda: restored(1, TENSORS, ("int4", 99, 256, 32), torch.float16, False),
         "tcgemm.PackedWeight: codes must be torch.uint8 of shape (99, 128), but is torch.uint8 "
         f"of shape (6, 128); {ONE}",
     ),

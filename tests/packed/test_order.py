@@ -33,7 +33,11 @@ def expected_order(packed):
         scales = scales * packed.global_scale
     second = packed.offsets if packed.zero_points is None else packed.zero_points
     return packed_weight_order.device_order(
-        *(unsigned(packed), scales.numpy(), n, k, WORDS.get(packed.format, "table4")),
+        unsigned(packed),
+        scales.numpy(),
+        n,
+        k,
+        WORDS.get(packed.format, "table4"),
         packed.group_size or 0,
         None if second is None else second.float().numpy(),
         packed.table,

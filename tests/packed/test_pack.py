@@ -14,10 +14,6 @@ FORMATS = ("int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "table")
 _NORMAL = torch.distributions.Normal(0.0, 1.0)
 
 
-def squared_error(packed, w):
-    return float((packed.dequantize(torch.float32) - w.float()).square().sum())
-
-
 def values_of(packed):
     """All values that the codes of one group with the scale 1 can have."""
     if packed.format == "int4":

@@ -66,12 +66,8 @@ def test_the_bits_are_those_of_the_rules(format, size, zeros, method, dtype):
             options = {} if format in FIXED else {"scale_dtype": scale_dtype}
             packed = pack(w, format, size, zeros, method, **options)
             table = TABLE if format == "table" else None
-            rules = Rules(
-                *(w, format, size or k, scale_dtype),
-                zeros=zeros,
-                mse=method == "mse",
-                table=table,
-            )
+            options = {"zeros": zeros, "mse": method == "mse", "table": table}
+            rules = Rules(w, format, size or k, scale_dtype, **options)
             assert same(packed.scales, rules.scales)
             if zeros:
                 assert torch.equal(packed.zero_points, rules.zero_points.to(torch.uint8))

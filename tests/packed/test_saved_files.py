@@ -51,7 +51,8 @@ def test_states():
         if case.zeros == "offsets":  # no argument makes a new layer with offsets
             continue
         layer = tcgemm.nn.PackedLinear(
-            *(COLUMNS, ROWS),
+            COLUMNS,
+            ROWS,
             format=case.format,
             group_size=case.group_size,
             zero_points=case.zeros == "points",

@@ -21,10 +21,8 @@ def parts_of(packed):
 
 
 def assert_same(weight, expected):
-    assert (weight.shape, weight.format, weight.group_size, weight.dtype, weight.transposed) == (
-        *(expected.shape, expected.format, expected.group_size, expected.dtype),
-        expected.transposed,
-    )
+    for name in ("shape", "format", "group_size", "dtype", "transposed"):
+        assert getattr(weight, name) == getattr(expected, name), name
     for name, tensor in parts_of(expected).items():
         value = getattr(weight, name)
         if tensor is None:

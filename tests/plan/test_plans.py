@@ -50,16 +50,9 @@ def test_every_problem_has_a_plan(device, types):
                 continue
             column_major = (m * n, 1, m)
             for out in (None, column_major):
-                fields = plan(
-                    *(m, n, k),
-                    device=device["name"],
-                    layout=layout,
-                    batch=batch,
-                    out_dtype=out_dtype,
-                    out=out,
-                    alpha=1.0 if out is None else 0.5,
-                    **types.options,
-                )
+                options = {"layout": layout, "batch": batch, "out_dtype": out_dtype, "out": out}
+                options |= {"device": device["name"], "alpha": 1.0 if out is None else 0.5}
+                fields = plan(m, n, k, **options, **types.options)
                 row = check_plan(fields, device, m, n, k, batch, types, layout)
                 swapped = out is not None and n > 1 and m > 1 and not keeps_orientation
                 assert fields["swap_ab"] == swapped or row["operand_source"] == "RS" or row["gemv"]
@@ -103,13 +96,8 @@ def test_every_kernel_can_be_asked_for():
         assert places, f"no GPU can run {name}"
         types = types_of(row)
         for device in places:
-            fields = plan(
-                *(size, size, size),
-                device=device["name"],
-                layout=row["layout"],
-                kernel=name,
-                **types.options,
-            )
+            options = {"device": device["name"], "layout": row["layout"], "kernel": name}
+            fields = plan(size, size, size, **options, **types.options)
             assert fields["kernel"] == name
             assert fields["repack_a"] is fields["repack_b"] is None
             check_plan(fields, device, size, size, size, 1, types, row["layout"])

@@ -48,12 +48,8 @@ def test_scales_of_rows_are_in_the_epilogue():
 
 def test_requantised_results():
     for dtype, out in (("e4m3", "e4m3"), ("bf16", "e5m2"), ("s8", "s8")):
-        fields = plan(
-            *(512, 512, 512),
-            dtype=dtype,
-            out_dtype=out,
-            epilogue=["bias", "relu", "amax", "scale_out"],
-        )
+        epilogue = ["bias", "relu", "amax", "scale_out"]
+        fields = plan(512, 512, 512, dtype=dtype, out_dtype=out, epilogue=epilogue)
         line = re.search(r"\n  epilogue +(.*)", fields["explain"]).group(1)
         assert line.startswith(f"bias, relu, amax, scale_out, requantised to {out}, fused")
         assert not fields["store_path"].startswith("tma")

@@ -174,17 +174,10 @@ def test_every_addend_in_its_order():
     tensors = {"c": torch.randn(5), "bias": torch.randn(4, 1), "residual": torch.randn(4, 5)}
     factors = {"scale_a": scales(4, 1), "scale_b": scales(1, 5), "scale_out": torch.tensor(2.0)}
     options = {"alpha": -0.5, "beta": 3.0, "activation": "gelu"}
-    out, amax = tcgemm.addmm(
-        tensors["c"],
-        *(a, b),
-        bias=tensors["bias"],
-        residual=tensors["residual"],
-        **factors,
-        **options,
-        amax=True,
-        out_dtype=F32,
-    )
-    expected = composed(a, b, **tensors, **factors, **options)
+    options |= tensors | factors
+    expected = composed(a, b, **options)
+    c = options.pop("c")
+    out, amax = tcgemm.addmm(c, a, b, **options, amax=True, out_dtype=F32)
     close(out, expected)
     assert amax.item() == pytest.approx(expected.abs().max().item() / 2, rel=1e-5)
 

@@ -38,14 +38,15 @@ class Case(NamedTuple):
         if self.format == "table":
             options["table"] = TABLE
         points = self.zeros != "none"
-        packed = tcgemm.pack_weight(
-            *(w, self.format, self.group_size), method=method, zero_points=points, **options
-        )
+        options |= {"method": method, "zero_points": points}
+        packed = tcgemm.pack_weight(w, self.format, self.group_size, **options)
         if self.zeros != "offsets":
             return packed
         offsets = (8 - packed.zero_points.to(packed.scales.dtype)) * packed.scales
         return tcgemm.PackedWeight.from_parts(
-            *(packed.codes, packed.scales, "int4"),
+            packed.codes,
+            packed.scales,
+            "int4",
             k=w.shape[1],
             group_size=self.group_size,
             offsets=offsets,

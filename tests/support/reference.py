@@ -137,7 +137,12 @@ def before_scale_out(
 ):
     """(value, bound), whose largest is amax."""
     value, bound = product(
-        *(a, b, scale_a, scale_b, zero_a, zero_b),
+        a,
+        b,
+        scale_a,
+        scale_b,
+        zero_a,
+        zero_b,
         acc_dtype=acc_dtype,
         precision=precision,
         classic=classic,

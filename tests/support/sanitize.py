@@ -45,7 +45,7 @@ def on_gpu(options):
     }
 
 
-def check(a, b, kernel, out=None, amax=True, **options):
+def check(a, b, kernel, amax=True, **options):
     """On the GPU, bit by bit."""
     terms = {name: value for name, value in options.items() if value is not None}
     result = scaled_mm(a.cuda(), b.cuda(), **on_gpu(terms), kernel_name=kernel)

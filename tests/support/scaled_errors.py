@@ -362,7 +362,8 @@ OUT = {
     ),
     "zero points": (
         lambda: OPS.scaled_mm(
-            *(t(4, 4, dtype=S8), t(4, 4, dtype=S8)),
+            t(4, 4, dtype=S8),
+            t(4, 4, dtype=S8),
             zero_a=ALIAS.view(S32)[:, :1],
             out=ALIAS.view(S32),
         ),
