@@ -29,7 +29,7 @@ PIP_TOOLKIT = '"cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]"'
 SPILL_LIMITS = {"stored": 128, "loaded": 256}
 # The same for kernels whose names have these parts. The first may have a consumer for each of five
 # layouts of a packed weight, and a launch runs one of them. The second has sums of its own beside
-# those of wgmma.
+# the sums of wgmma.
 MORE_SPILLS = {
     "4sm904GemmENS3_14PackedMainloop": {"stored": 1024, "loaded": 1024},
     "4sm904GemmENS3_16PromotedMainloop": {"stored": 320, "loaded": 384},

@@ -29,7 +29,7 @@ def derivative(z, activation):
 
 
 def assert_sums(sums, terms, dtype):
-    """Is `got` the sum of float64 terms over the rows, but for f32 sums and one rounding?"""
+    """Is `sums` the sum of float64 terms over the rows, but for f32 sums and one rounding?"""
     assert sums.dtype is dtype and sums.shape == terms.shape[-1:]
     terms = terms[None] if terms.dim() == 1 else terms.flatten(0, -2)
     bound = terms.abs().sum(0) * 4e-6 + terms.sum(0).abs() * torch.finfo(dtype).eps + 1e-30

@@ -22,15 +22,15 @@ PROGRAM = """
 import json, sys, torch, tcgemm
 from tcgemm.testing import numerics
 from tcgemm.tuning.candidates import name_of
-found = {}
+results = {}
 for m, n, k in json.loads(sys.argv[1]):
     torch.manual_seed(1)
     a = torch.randn(m, k, device="cuda").bfloat16()
     b = torch.randn(n, k, device="cuda").bfloat16().t()
     error = numerics.error_ratio(tcgemm.mm(a, b), a, b, accumulation="f32")
     plan = tcgemm.explain(a, b)
-    found[m] = [plan.tuned, name_of(plan), error]
-print(json.dumps(found))
+    results[m] = [plan.tuned, name_of(plan), error]
+print(json.dumps(results))
 """
 
 

@@ -261,7 +261,7 @@ def test_inductor_is_not_imported_for_a_use_and_gets_the_pass_later():
 import sys, torch, tcgemm
 
 def waiting():
-    return [each.module for each in sys.meta_path if hasattr(each, "functions")]
+    return [finder.module for finder in sys.meta_path if hasattr(finder, "functions")]
 
 before = waiting()
 assert before and "torch._inductor.config" not in before

@@ -1,5 +1,5 @@
-"""torch's optimizers of a SparseTensor24 as a Parameter: a step is that of a dense weight whose
-gradient is masked, and the states are SparseTensor24 of the same positions.
+"""torch's optimizers of a SparseTensor24 as a Parameter: a step equals that step
+of a dense weight whose gradient is masked, and the states are SparseTensor24 of the same positions.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Views of a SparseTensor24: those of a matrix that stay a matrix are there, all others are refused
+"""Views of a SparseTensor24: views that stay a matrix are there, all others are refused
 as torch refuses what makes no sense, or with to_dense() as the way out.
 """
 

@@ -341,6 +341,6 @@ def problems():
     rows = []
     for number, (make, row, step) in enumerate(order()):
         draw = Draw(number)
-        one = make(step, draw) if row is None else make(row, step, draw)
-        rows.append({"id": number, **one})
+        problem = make(step, draw) if row is None else make(row, step, draw)
+        rows.append({"id": number, **problem})
     return rows

@@ -4,7 +4,7 @@
     make sanitize FAMILIES="e4m3 s8"        families whose names have one of these words
 
 The program comes from the toolkit of nvcc (pip: the extra `dev` of pyproject.toml) or from PATH.
-In the families "split", which are not among those of the Makefile, racecheck reports a race that is
+In the families "split", which the Makefile leaves out, racecheck reports a race that is
 none: the head of sanitize.py says why.
 """
 

@@ -1,7 +1,7 @@
 """A GPU for tests of the probe without one: ptxas compiles its kernels, and clocks are a model's.
 
 The SASS is real. A launch writes the clocks of four parts of an SM, each of which has one pipe, and
-those of one pipe for shared memory.
+the clocks of one pipe for shared memory.
 """
 
 import re

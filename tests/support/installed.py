@@ -23,7 +23,7 @@ class Installed:
     def run(self, *arguments: str) -> subprocess.CompletedProcess:
         """`python arguments` in the folder, with the copy and no checkout on the path.
 
-        One thread: those of a busy machine wait for one another.
+        One thread: the threads of a busy machine wait for one another.
         """
         return subprocess.run(
             [sys.executable, *arguments],

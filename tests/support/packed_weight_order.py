@@ -8,7 +8,7 @@ import torch
 
 ROWS, DEPTH, HEADER = 128, 64, 256
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
-E2M1 += [-each for each in E2M1]
+E2M1 += [-value for value in E2M1]
 
 
 def ceil_div(extent, size):

@@ -123,56 +123,56 @@ def scale(data, kind, extent, k):
     return data.positive(shapes.get(kind) or (blocks(extent), blocks(k)))
 
 
-def addend(data, words, one):
+def addend(data, words, problem):
     dtype, kind = words
-    m, n = one["m"], one["n"]
-    shape = {"row": (1, n), "column": (m, 1), "whole": (*batch_of(one), m, n)}[kind]
+    m, n = problem["m"], problem["n"]
+    shape = {"row": (1, n), "column": (m, 1), "whole": (*batch_of(problem), m, n)}[kind]
     return data.values(shape, dtype)
 
 
-def batch_of(one):
-    return (one["batch"],) if one.get("batch") else ()
+def batch_of(problem):
+    return (problem["batch"],) if problem.get("batch") else ()
 
 
-def options_of(data, one):
+def options_of(data, problem):
     """The epilogue of a problem, as keywords of tcgemm.addmm or scaled_mm."""
-    options = {name: one[name] for name in ("activation", "alpha", "beta") if name in one}
+    options = {name: problem[name] for name in ("activation", "alpha", "beta") if name in problem}
     for name in ("bias", "c", "residual"):
-        if name in one:
-            options[name] = addend(data, one[name], one)
-    if "bias" in options and one["bias"][1] == "row":
+        if name in problem:
+            options[name] = addend(data, problem[name], problem)
+    if "bias" in options and problem["bias"][1] == "row":
         options["bias"] = options["bias"][0]
-    for name, extent in (("a", one["m"]), ("b", one["n"])):
-        if kind := one.get(f"scale_{name}"):
-            options[f"scale_{name}"] = scale(data, kind, extent, one["k"])
-        if kind := one.get(f"zero_{name}"):
+    for name, extent in (("a", problem["m"]), ("b", problem["n"])):
+        if kind := problem.get(f"scale_{name}"):
+            options[f"scale_{name}"] = scale(data, kind, extent, problem["k"])
+        if kind := problem.get(f"zero_{name}"):
             zero = data.values((extent if kind == "row" else 1, 1), "s8")
             options[f"zero_{name}"] = zero.to(torch.int32)
     for name in ("scale_b", "zero_b"):
         if name in options:
             options[name] = options[name].mT
-    if one.get("scale_out"):
+    if problem.get("scale_out"):
         options["scale_out"] = data.positive((1,))
-    options["out_dtype"] = TYPES[one["out"]]
-    if one.get("accumulator"):
-        options["acc_dtype"] = TYPES[one["accumulator"]]
-    options["precision"] = one["precision"]
+    options["out_dtype"] = TYPES[problem["out"]]
+    if problem.get("accumulator"):
+        options["acc_dtype"] = TYPES[problem["accumulator"]]
+    options["precision"] = problem["precision"]
     return options
 
 
-def operands_of(data, one):
-    m, n, k, shared = one["m"], one["n"], one["k"], one.get("shared")
-    batch_a = () if shared == "a" else batch_of(one)
-    batch_b = () if shared == "b" else batch_of(one)
-    layout, padded = one["layout"], one["padded"]
-    a = data.matrix((*batch_a, m, k), one["a"], mn_major=layout[1] == "T", padded=padded)
-    b = data.matrix((*batch_b, k, n), one["b"], mn_major=layout[0] == "T", padded=padded)
-    return spread(one, a, -2), spread(one, b, -1)
+def operands_of(data, problem):
+    m, n, k, shared = problem["m"], problem["n"], problem["k"], problem.get("shared")
+    batch_a = () if shared == "a" else batch_of(problem)
+    batch_b = () if shared == "b" else batch_of(problem)
+    layout, padded = problem["layout"], problem["padded"]
+    a = data.matrix((*batch_a, m, k), problem["a"], mn_major=layout[1] == "T", padded=padded)
+    b = data.matrix((*batch_b, k, n), problem["b"], mn_major=layout[0] == "T", padded=padded)
+    return spread(problem, a, -2), spread(problem, b, -1)
 
 
-def spread(one, x, line):
+def spread(problem, x, line):
     """Data that f16 terms do not hold: of rows, of elements, of Inf and NaN, of a few rows."""
-    kind = one.get("data")
+    kind = problem.get("data")
     if not kind:
         return x
     rows, cols = torch.meshgrid(
@@ -191,15 +191,15 @@ def spread(one, x, line):
     return x
 
 
-def result_of(one, shape, device):
+def result_of(problem, shape, device):
     """The tensor that the result is written to; None: the operator makes it."""
-    kind = one.get("stored")
+    kind = problem.get("stored")
     if kind is None:
         return None
     *batch, m, n = shape
     rows, cols = (n, m) if kind.startswith("column_major") else (m, n)
     pitch = cols + 1 + cols % 2 if "odd" in kind else (cols + 15) // 16 * 16 + 16
-    out = empty((*batch, rows, pitch), one["out"], device)[..., :cols]
+    out = empty((*batch, rows, pitch), problem["out"], device)[..., :cols]
     return out.mT if kind.startswith("column_major") else out
 
 
@@ -217,19 +217,21 @@ def explained(a, b, options, out, kernel):
     return list(dict.fromkeys(KERNEL.findall(text)))
 
 
-def multiply(data, one, kernel):
+def multiply(data, problem, kernel):
     """scaled_mm with the kernel that is asked for: (tensors, kernels)."""
-    if one.get("sparse"):
-        return multiply_sparse(data, one, kernel)
-    a, b = operands_of(data, one)
-    options = options_of(data, one)
-    out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
-    return called(one, a, b, options, out, kernel), explained(a, b, options, out, kernel)
+    if problem.get("sparse"):
+        return multiply_sparse(data, problem, kernel)
+    a, b = operands_of(data, problem)
+    options = options_of(data, problem)
+    out = result_of(problem, (*batch_of(problem), problem["m"], problem["n"]), data.device)
+    return results_of_call(problem, a, b, options, out, kernel), explained(
+        a, b, options, out, kernel
+    )
 
 
-def called(one, a, b, options, out, kernel, **forms):
+def results_of_call(problem, a, b, options, out, kernel, **forms):
     keywords = {**options, **forms, "kernel_name": kernel}
-    if one.get("amax"):
+    if problem.get("amax"):
         return OPS.scaled_mm_amax(a, b, **keywords)
     if out is None:
         return (OPS.scaled_mm(a, b, **keywords),)
@@ -237,107 +239,109 @@ def called(one, a, b, options, out, kernel, **forms):
     return (out,)
 
 
-def sparse_operands(data, one):
+def sparse_operands(data, problem):
     """The sparse w (rows, K) and the dense x (columns, K). Batched is x alone."""
-    side, k = one["sparse"], one["k"]
-    types = one["a"], one["b"]
-    extent = one["m"] if side == "a" else one["n"]
+    side, k = problem["sparse"], problem["k"]
+    types = problem["a"], problem["b"]
+    extent = problem["m"] if side == "a" else problem["n"]
     s = tcgemm.compress24(data.matrix((extent, k), types[0]), prune=True)
-    across = one["n"] if side == "a" else one["m"]
-    major = one["layout"][0] == "N"  # x is MN-major
-    shape = (*batch_of(one), across, k)
-    return s, data.matrix(shape, types[1], mn_major=major, padded=one["padded"])
+    across = problem["n"] if side == "a" else problem["m"]
+    major = problem["layout"][0] == "N"  # x is MN-major
+    shape = (*batch_of(problem), across, k)
+    return s, data.matrix(shape, types[1], mn_major=major, padded=problem["padded"])
 
 
-def multiply_sparse(data, one, kernel):
+def multiply_sparse(data, problem, kernel):
     """On side b the kernel's a is b's transpose."""
-    side = one["sparse"]
-    s, x = sparse_operands(data, one)
+    side = problem["sparse"]
+    s, x = sparse_operands(data, problem)
     a, b = (s.values, x.mT) if side == "a" else (x, s.values.t())
     tiles = s.tiles if s.values.is_cuda else s.metadata
-    options = options_of(data, one)
-    out = result_of(one, (*batch_of(one), one["m"], one["n"]), data.device)
-    results = called(one, a, b, options, out, kernel, **{f"sparse_{side}": tiles})
+    options = options_of(data, problem)
+    out = result_of(problem, (*batch_of(problem), problem["m"], problem["n"]), data.device)
+    results = results_of_call(problem, a, b, options, out, kernel, **{f"sparse_{side}": tiles})
     sides = (s, x.mT) if side == "a" else (x, s.t())
     return results, explained(*sides, options, out, kernel)
 
 
-def function(data, one, _kernel):
+def function(data, problem, _kernel):
     """A public function, whose kernel the planner chooses."""
-    a, b = operands_of(data, one)
-    options = options_of(data, one)
+    a, b = operands_of(data, problem)
+    options = options_of(data, problem)
     kernels = explained(a, b, options, None, None)
-    if one["call"] == "addmm":
+    if problem["call"] == "addmm":
         return (tcgemm.addmm(options.pop("c"), a, b, **options),), kernels
-    if one["call"] == "linear":
+    if problem["call"] == "linear":
         return (tcgemm.linear(a, b.t(), **options),), kernels
-    return (getattr(tcgemm, one["call"])(a, b, **options),), kernels
+    return (getattr(tcgemm, problem["call"])(a, b, **options),), kernels
 
 
-def prepared(data, one, _kernel):
-    a, b = operands_of(data, one)
-    options = options_of(data, one)
+def prepared(data, problem, _kernel):
+    a, b = operands_of(data, problem)
+    options = options_of(data, problem)
     w = tcgemm.prepare(b.t())
     kernels = explained(a, w.t(), options, None, None)
     return (tcgemm.mm(a, w.t(), **options), tcgemm.mm(a, b, **options)), kernels
 
 
-def source(data, one):
-    return data.matrix((one["m"], one["k"]), one["a"], mn_major=one["transposed"])
+def source(data, problem):
+    return data.matrix((problem["m"], problem["k"]), problem["a"], mn_major=problem["transposed"])
 
 
-def quantize(data, one, _kernel):
-    return tcgemm.quantize(source(data, one), TYPES[one["to"]], one["granularity"]), []
+def quantize(data, problem, _kernel):
+    return tcgemm.quantize(source(data, problem), TYPES[problem["to"]], problem["granularity"]), []
 
 
-def dequantize(data, one, _kernel):
-    values, factors = tcgemm.quantize(source(data, one), TYPES[one["to"]], one["granularity"])
+def dequantize(data, problem, _kernel):
+    values, factors = tcgemm.quantize(
+        source(data, problem), TYPES[problem["to"]], problem["granularity"]
+    )
     return (tcgemm.dequantize(values, factors),), []
 
 
-def quantized_linear(data, one, _kernel):
-    x, w = source(data, one), data.matrix((one["n"], one["k"]), one["a"])
-    options = {"dtype": TYPES[one["to"]], "granularity": one["granularity"]}
+def quantized_linear(data, problem, _kernel):
+    x, w = source(data, problem), data.matrix((problem["n"], problem["k"]), problem["a"])
+    options = {"dtype": TYPES[problem["to"]], "granularity": problem["granularity"]}
     return (tcgemm.quantized_linear(x, w, **options),), []
 
 
-def prune24(data, one, _kernel):
-    method = "transposable" if one["call"].endswith("transposable") else "magnitude"
-    return (tcgemm.prune24(source(data, one), method=method),), []
+def prune24(data, problem, _kernel):
+    method = "transposable" if problem["call"].endswith("transposable") else "magnitude"
+    return (tcgemm.prune24(source(data, problem), method=method),), []
 
 
-def compress24(data, one, _kernel):
-    s = tcgemm.compress24(source(data, one), prune=True)
+def compress24(data, problem, _kernel):
+    s = tcgemm.compress24(source(data, problem), prune=True)
     tiles = (s.tiles,) if s.values.is_cuda else ()
     return (s.values, s.metadata, *tiles), []
 
 
-def decompress24(data, one, _kernel):
-    return (tcgemm.compress24(source(data, one), prune=True).to_dense(),), []
+def decompress24(data, problem, _kernel):
+    return (tcgemm.compress24(source(data, problem), prune=True).to_dense(),), []
 
 
-def linear24_operands(data, one):
+def linear24_operands(data, problem):
     """x, the sparse w of linear(x, w), and the epilogue that linear takes."""
-    x, w = operands_of(data, one)
+    x, w = operands_of(data, problem)
     s = tcgemm.compress24(w.t(), prune=True)
-    options = options_of(data, one)
+    options = options_of(data, problem)
     options.pop("c", None)
     options.pop("beta", None)
     return x, s, options
 
 
-def linear24(data, one, _kernel):
-    x, s, options = linear24_operands(data, one)
+def linear24(data, problem, _kernel):
+    x, s, options = linear24_operands(data, problem)
     # linear takes no bias for each row of the result; mm runs the same kernel.
     rows = options.get("bias") is not None and options["bias"].dim() == 2
     result = tcgemm.mm(x, s.t(), **options) if rows else tcgemm.linear(x, s, **options)
     return (result,), explained(x, s.t(), options, None, None)
 
 
-def mm24(data, one, _kernel):
-    a, b = operands_of(data, one)
+def mm24(data, problem, _kernel):
+    a, b = operands_of(data, problem)
     s = tcgemm.compress24(a, prune=True)
-    options = options_of(data, one)
+    options = options_of(data, problem)
     return (tcgemm.mm(s, b, **options),), explained(s, b, options, None, None)
 
 
@@ -348,8 +352,8 @@ CALLS |= {"decompress24": decompress24}
 CALLS |= dict.fromkeys(("mm", "addmm", "linear", "matmul", "bmm"), function)
 
 
-def work(one):
-    return one["m"] * one.get("n", 1) * one["k"] * one.get("batch", 1)
+def work(problem):
+    return problem["m"] * problem.get("n", 1) * problem["k"] * problem.get("batch", 1)
 
 
 def run(device, count, names):
@@ -358,18 +362,20 @@ def run(device, count, names):
     data = Data(device)
     problems = bit_problems.problems()
     if count < len(problems):
-        problems = sorted(sorted(problems, key=work)[: 8 * count][::8], key=lambda one: one["id"])
+        problems = sorted(
+            sorted(problems, key=work)[: 8 * count][::8], key=lambda problem: problem["id"]
+        )
     results = {}
-    for one in problems:
-        data.seed(one["id"])
-        kernel = one.get("row")
+    for problem in problems:
+        data.seed(problem["id"])
+        kernel = problem.get("row")
         kernel = names.get(kernel, kernel) if device == "cuda" else None
         try:
-            tensors, kernels = CALLS[one["call"]](data, one, kernel)
+            tensors, kernels = CALLS[problem["call"]](data, problem, kernel)
             result = {"bits": digest(*tensors), "kernels": kernels}
         except Exception as error:  # one problem does not end the record
             result = {"error": f"{type(error).__name__}: {error}"[:300]}
-        results[str(one["id"])] = result
+        results[str(problem["id"])] = result
         if device == "cuda" and "error" in result and "CUDA error" in result["error"]:
             break  # the context is lost, and every later problem would fail
     return {
@@ -394,7 +400,7 @@ def differences(recorded, current, names):
         if recorded[key] != current[key]
     ]
     notes = []
-    problems = {str(one["id"]): one for one in bit_problems.problems()}
+    problems = {str(problem["id"]): problem for problem in bit_problems.problems()}
     missing = set(recorded["results"]) ^ set(current["results"])
     wrong += [f"problem {number} is in one of the two alone" for number in sorted(missing, key=int)]
     for number, old in recorded["results"].items():
@@ -418,7 +424,9 @@ def encoded(record):
 
 def summary(record, names):
     results = record["results"].values()
-    rows = {one["id"]: one["row"] for one in bit_problems.problems() if "row" in one}
+    rows = {
+        problem["id"]: problem["row"] for problem in bit_problems.problems() if "row" in problem
+    }
     counts = {}
     other = []
     for number, result in record["results"].items():
