@@ -37,7 +37,9 @@ REPORTED = (
 )
 
 
-@pytest.mark.parametrize(("name", "capability", "count", "known"), REPORTED, ids=lambda x: str(x))
+@pytest.mark.parametrize(
+    ("name", "capability", "count", "expected"), REPORTED, ids=lambda x: str(x)
+)
 def test_gpus_are_known_by_words_capability_and_multiprocessors(name, capability, count, expected):
     row = info.known_device(name, capability, count)
     assert (row and row["name"]) == expected

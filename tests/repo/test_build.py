@@ -171,7 +171,7 @@ ALL = ["8.0", "8.0+PTX", "8.9", "9.0a"]
 
 
 @pytest.mark.parametrize(
-    ("force", "listed", "gpus", "arches", "why"),
+    ("force", "words", "gpus", "arches", "start"),
     [
         ("", "", [], [], "no GPU is seen"),
         ("", "", ["9.0"], ["9.0a"], "for this machine's GPUs"),

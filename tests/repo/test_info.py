@@ -120,7 +120,7 @@ def test_the_library_and_the_catalog_agree_on_whose_code_runs():
 
 
 @pytest.mark.parametrize(
-    ("arches", "capability", "accumulator", "why"),
+    ("arches", "capability", "accumulator", "words"),
     [
         (("8.0", "9.0a"), (9, 0), "f32", ""),
         (("8.0@9.0",), (9, 0), "f32", "not among the kernels of this build"),
