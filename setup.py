@@ -35,6 +35,7 @@ from setuptools.command.egg_info import egg_info
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
 import setup_toolchain as toolchain  # noqa: E402
+from setup_toolchain import escape, shell  # noqa: E402
 
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
@@ -141,9 +142,15 @@ def sources(*folders: str) -> list[str]:
 
 
 def library_sources(config: Config) -> list[str]:
-    """All of csrc but the lab; a CPU build leaves out what needs CUDA."""
+    """All of csrc but the lab, and the units; a CPU build leaves out what needs CUDA."""
     cuda = () if config.cuda else ("csrc/kernels/", "csrc/launch/", "csrc/ops/register/cuda")
-    return [name for name in sources("csrc") if not name.startswith((*LAB_FOLDERS, *cuda))]
+    others = (*LAB_FOLDERS, *cuda, *toolchain.UNIT_FILES)
+    files = [name for name in sources("csrc") if not name.startswith(others)]
+    return [*(units(config) if config.cuda else ()), *files]
+
+
+def units(config: Config) -> dict[str, list[str]]:
+    return toolchain.list_units((*shlex.split(config.cxx), *macros(config)))
 
 
 def lab_sources(config: Config) -> list[str]:
@@ -156,7 +163,7 @@ def builds_lab() -> bool:
     return os.environ.get("TCGEMM_BUILD_LAB", "1") != "0"
 
 
-def macros(config: Config) -> list[str]:
+def macros(config: Config, source: str = "") -> list[str]:
     values = {
         "TCGEMM_VERSION": f'"{VERSION}"',
         "TCGEMM_CUDA": int(config.cuda),
@@ -166,7 +173,8 @@ def macros(config: Config) -> list[str]:
     }
     if config.toolkit:
         values["TCGEMM_NVCC"] = f'"{config.toolkit.version}"'
-    return [f"-D{name}={value}" for name, value in values.items()]
+    of_unit = units(config).get(source, []) if source else []
+    return [f"-D{name}={value}" for name, value in values.items()] + of_unit
 
 
 def cxx_command(config: Config, source: str) -> list[str]:
@@ -190,7 +198,7 @@ def nvcc_command(config: Config, source: str) -> list[str]:
     """nvcc for one file, with the architectures that it has code for."""
     toolkit = config.toolkit
     command = [str(toolkit.nvcc), *NVCC_FLAGS]
-    command += ["-ccbin", shlex.split(config.cxx)[0], *macros(config), "-Icsrc"]
+    command += ["-ccbin", shlex.split(config.cxx)[0], *macros(config, source), "-Icsrc"]
     if tuple(int(part) for part in toolkit.version.split(".")[:2]) >= (12, 8):
         command.append("-compress-mode=size")
     if config.build_type == "debug":
@@ -209,7 +217,7 @@ def clang_command(config: Config, source: str) -> list[str]:
     arch = toolchain.file_arches(source, config.arches)[0].split("+")[0].split("@")[0]
     command += [f"--cuda-gpu-arch=sm_{arch.replace('.', '')}", "-nocudalib"]
     command.append("-Wno-unknown-cuda-version")
-    return [*command, *macros(config), "-Icsrc"]
+    return [*command, *macros(config, source), "-Icsrc"]
 
 
 def write_compile_commands(config: Config) -> None:
@@ -217,8 +225,9 @@ def write_compile_commands(config: Config) -> None:
     entries = []
     for source in library_sources(config) + lab_sources(config):
         command = clang_command if source.endswith(".cu") else cxx_command
-        arguments = [*command(config, source), "-c", source]
-        entries.append({"directory": str(ROOT), "file": source, "arguments": arguments})
+        file = toolchain.file_of(source)
+        arguments = [*command(config, source), "-c", file]
+        entries.append({"directory": str(ROOT), "file": file, "arguments": arguments})
     fresh = ROOT / config.folder / "compile_commands.json"
     fresh.write_text(json.dumps(entries, indent=1) + "\n")
     os.replace(fresh, ROOT / "compile_commands.json")
@@ -256,15 +265,6 @@ def link_start(config: Config) -> list[str]:
     return before
 
 
-def escape(path: Path | str) -> str:
-    return re.sub(r"([$ :])", r"$\1", str(path))
-
-
-def shell(command: list[str]) -> str:
-    """One line for ninja's shell."""
-    return shlex.join(command).replace("$", "$$")
-
-
 def object_file(config: Config, source: str) -> Path:
     return config.folder / "obj" / (str(Path(source).relative_to("csrc")) + ".o")
 
@@ -273,7 +273,7 @@ def ninja_text(config: Config) -> str:
     """The ninja file, what takes longest first; nvcc runs under the wrapper that reads ptxas."""
     compile_flags = "-MD -MF $out.d -c $in -o $out"
     wrapper = shell([sys.executable, "setup_toolchain.py"])
-    follow = ["  depfile = $out.d", "  deps = gcc", "  description = $in"]
+    follow = ["  depfile = $out.d", "  deps = gcc", "  description = $out"]
     lines = [
         f"builddir = {escape(config.folder)}",
         *("rule cpp", f"  command = $cmd {compile_flags}", *follow),
@@ -284,7 +284,8 @@ def ninja_text(config: Config) -> str:
     for source in sorted(files + lab_sources(config), key=toolchain.compile_rank):
         rule = source.rsplit(".", 1)[1]
         command = nvcc_command if rule == "cu" else cxx_command
-        lines.append(f"build {escape(object_file(config, source))}: {rule} {escape(source)}")
+        target, file = object_file(config, source), toolchain.file_of(source)
+        lines.append(f"build {escape(target)}: {rule} {escape(file)}")
         lines.append(f"  cmd = {shell(command(config, source))}")
     objects = " ".join(escape(object_file(config, source)) for source in files)
     before, after = link_command(config)

@@ -9,12 +9,15 @@ object and fails the compilation when a kernel lost its speed silently.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +37,16 @@ MORE_SPILLS = {
     "4sm904GemmENS3_14PackedMainloop": {"stored": 1024, "loaded": 1024},
     "4sm904GemmENS3_16PromotedMainloop": {"stored": 320, "loaded": 384},
 }
+# The first prints the units of the kernels; the others are compiled once for each unit.
+UNIT_FILES = (
+    "csrc/kernels/list_units.cpp",
+    "csrc/kernels/sm80/instances.cu",
+    "csrc/kernels/sm90/instances.cu",
+)
 # ptxas's "Potential Performance Loss": setmaxnreg ignored (7504, 7505, 7508), wgmma serialised.
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
-# The files that take longest to compile: docs/dev/kernels/compile-time.md.
-SLOWEST = ("_fused_wide.cu", "_promoted.cu", "_mixed.cu", "/int8.cu", "/tf32.cu")
+# The units that take longest to compile: docs/dev/kernels/compile-time.md.
+SLOWEST = ("_fused_wide.cu", "promoted_fp8.cu", "_mixed.cu", "dense_int8.cu", "dense_tf32.cu")
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,16 @@ def find_ninja() -> str:
 
         return str(Path(ninja.BIN_DIR) / "ninja")
     return find_tool("NINJA", "ninja", "pip install ninja")
+
+
+def escape(path: Path | str) -> str:
+    """A path in a ninja file."""
+    return re.sub(r"([$ :])", r"$\1", str(path))
+
+
+def shell(command: list[str]) -> str:
+    """One line for ninja's shell."""
+    return shlex.join(command).replace("$", "$$")
 
 
 @dataclass(frozen=True)
@@ -258,16 +277,41 @@ def capability(arch: str) -> int:
     return int(re.sub(r"\D", "", re.split(r"[@+]", arch)[0]))
 
 
-def file_arches(source: str, arches: tuple[str, ...]) -> tuple[str, ...]:
-    """The entries that one file is compiled for, never none.
+@functools.cache
+def list_units(cxx: tuple[str, ...]) -> dict[str, list[str]]:
+    """The names of the units of the kernels (csrc/kernels/units.h), and the macros of each.
 
-    A file whose instructions an architecture lacks is not compiled for it; where the list names
-    none that has them the file holds no kernel, and what it is compiled for does not matter.
+    A name is instances/UNIT.cu; the file is instances.cu. `cxx` is g++ with the build's macros.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/list_units"
+        command = [*cxx, "-std=c++20", "-Icsrc", UNIT_FILES[0], "-o", program]
+        subprocess.run(command, cwd=Path(__file__).parent, check=True)
+        text = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    pairs = sorted({tuple(line.split()) for line in text.splitlines()})
+    return {
+        f"csrc/kernels/{'sm90' if unit.startswith('sm90') else 'sm80'}/instances/{unit}.cu": [
+            f'-DTCGEMM_UNIT="{unit}"',
+            f"-DTCGEMM_MAINLOOP_{mainloop}",
+        ]
+        for unit, mainloop in pairs
+    }
+
+
+def file_of(source: str) -> str:
+    """The file to compile: instances.cu for a unit, instances/UNIT.cu."""
+    return re.sub(r"(?<=/instances)/\w+", "", source)
+
+
+def file_arches(source: str, arches: tuple[str, ...]) -> tuple[str, ...]:
+    """The entries that one file, or a unit of its kernels, is compiled for.
+
+    What has instructions that an architecture lacks is not compiled for it.
     """
     if source.startswith("csrc/kernels/sm90/"):
         return ("9.0a",)
-    if source == "csrc/kernels/sm80/instances/fp8.cu":
-        return tuple(arch for arch in arches if capability(arch) >= 89) or ("8.9",)
+    if source.startswith("csrc/kernels/sm80/instances/sm89"):
+        return tuple(arch for arch in arches if capability(arch) >= 89)
     if not source.startswith(CONVERTS_FP8) and "8.0" in arches:
         # fp8 is all that 8.9 brings, and its GPUs run 8.0's code.
         return tuple(arch for arch in arches if arch != "8.9")

@@ -4,7 +4,7 @@
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "core/code.h"
@@ -19,229 +19,139 @@ namespace catalog {
 using Layouts = unsigned;
 constexpr Layouts only(Layout layout) { return 1u << int(layout); }
 inline constexpr Layouts kAll = (1u << kLayouts) - 1;
-inline constexpr Layouts kTN = only(Layout::TN);
+inline constexpr Layouts kKMajorA = only(Layout::TN) | only(Layout::NN);
 
-// Rows that differ in tile and layout alone. wgmma reads 8-bit and tf32 operands K-major only, so
-// these have TN rows; the planner repacks other layouts, or takes an RS row (TT).
+// The types of a product, and the bits of a packed weight.
+struct Operands {
+  DType a, b, accumulator;
+  int weight_bits = 0;
+};
+
+using enum Arch;
+using enum DType;
+using enum Mainloop;
+inline constexpr Operands kBf16[] = {{bf16, bf16, f32}};
+inline constexpr Operands kF16[] = {{f16, f16, f32}};
+inline constexpr Operands kF16Sums[] = {{f16, f16, f16}};
+inline constexpr Operands kTf32[] = {{tf32, tf32, f32}};
+inline constexpr Operands kE4m3[] = {{e4m3, e4m3, f32}};
+inline constexpr Operands kMixedFp8[] = {{e4m3, e5m2, f32}, {e5m2, e4m3, f32}, {e5m2, e5m2, f32}};
+inline constexpr Operands kS8[] = {{s8, s8, s32}};
+inline constexpr Operands kMixedInt8[] = {{s8, u8, s32}, {u8, s8, s32}, {u8, u8, s32}};
+inline constexpr Operands kInt4[] = {{s4, s4, s32}, {s4, u4, s32}, {u4, s4, s32}, {u4, u4, s32}};
+inline constexpr Operands kBits[] = {{b1, b1, s32}};
+inline constexpr Operands kF64[] = {{f64, f64, f64}};
+inline constexpr Operands kF32[] = {{f32, f32, f64}};
+inline constexpr Operands kWeights[] = {
+    {bf16, bf16, f32, 4}, {bf16, bf16, f32, 8}, {f16, f16, f32, 4}, {f16, f16, f32, 8}};
+
+// Rows that differ in types, tile and layout alone. wgmma reads 8-bit and tf32 operands K-major
+// only, so these have TN rows; the planner repacks other layouts, or takes an RS row (TT). A 2:4
+// operand a is K-major.
 struct ConfigFamily {
   Arch arch;
-  DType input, input_b, accumulator;
-  const TileShape* tiles;
-  int tile_count;
-  Layouts layouts;
-  int promote = 0;
-  bool block_scaled = false;
-  OperandSource operand_source = OperandSource::SS;
-  int terms = 1;
-  bool sparse = false;
-  int weight_bits = 0;
-  bool mma_sync = false;
+  Mainloop mainloop;
+  std::span<const Operands> operands;
+  std::span<const TileShape> tiles;
+  Layouts layouts = only(Layout::TN);
 };
 
-template <int kCount>
-constexpr ConfigFamily family(Arch arch, DType a, DType b, DType accumulator,
-                              const TileShape (&tiles)[kCount], Layouts layouts, int promote = 0,
-                              bool block_scaled = false) {
-  return {arch, a, b, accumulator, tiles, kCount, layouts, promote, block_scaled};
-}
-
-template <int kCount>
-constexpr ConfigFamily rs_family(DType input, DType accumulator, const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(Arch::sm90a, input, input, accumulator, tiles, only(Layout::TT));
-  rows.operand_source = OperandSource::RS;
-  return rows;
-}
-
-// f32 operands as terms of a 16-bit type: core/split_fp32.h.
-template <int kCount>
-constexpr ConfigFamily split_fp32_family(DType input, int terms, const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(Arch::sm90a, input, input, DType::f32, tiles, kAll, 1);
-  rows.terms = terms;
-  return rows;
-}
-
-// a is compressed, and so K-major.
-template <int kCount>
-constexpr ConfigFamily sparse_family(Arch arch, DType input, DType input_b, DType accumulator,
-                                     const TileShape (&tiles)[kCount]) {
-  ConfigFamily rows = family(arch, input, input_b, accumulator, tiles, kTN);
-  if (bits(input) == 16) rows.layouts |= only(Layout::NN);
-  rows.sparse = true;
-  return rows;
-}
-
-template <int kCount>
-constexpr ConfigFamily packed_family(Arch arch, DType input, int bits,
-                                     const TileShape (&tiles)[kCount], bool mma_sync = false) {
-  ConfigFamily rows = family(arch, input, input, DType::f32, tiles, kTN);
-  rows.weight_bits = bits;
-  rows.mma_sync = mma_sync;
-  if (tiles[0].gemv_rows == 0) rows.operand_source = OperandSource::RS;
-  return rows;
-}
-
-using enum DType;
 inline constexpr ConfigFamily kFamilies[] = {
-    family(Arch::sm90a, bf16, bf16, f32, kSm90, kAll),
-    family(Arch::sm90a, bf16, bf16, f32, kSm90Narrow, kTN),
-    family(Arch::sm90a, f16, f16, f32, kSm90, kAll),
-    family(Arch::sm90a, f16, f16, f32, kSm90Narrow, kTN),
-    family(Arch::sm90a, f16, f16, f16, kSm90F16, kAll),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90, kTN),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90Narrow, kTN),
-    rs_family(tf32, f32, kSm90Rs),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90, kTN),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Narrow, kTN),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90Few, kTN),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90Few, kTN),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90Few, kTN),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, kTN, 1),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, kTN, 1),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, kTN, 1),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, kTN, 1),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Promoted, kTN, 1, true),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90PromotedFew, kTN, 1, true),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90PromotedFew, kTN, 1, true),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90PromotedFew, kTN, 1, true),
-    family(Arch::sm90a, s8, s8, s32, kSm90, kTN),
-    family(Arch::sm90a, s8, s8, s32, kSm90Narrow, kTN),
-    rs_family(s8, s32, kSm90Rs),
-    family(Arch::sm90a, s8, u8, s32, kSm90Few, kTN),
-    family(Arch::sm90a, u8, s8, s32, kSm90Few, kTN),
-    family(Arch::sm90a, u8, u8, s32, kSm90Few, kTN),
-    family(Arch::sm90a, f64, f64, f64, kSm90F64, kAll),
-    family(Arch::sm90a, f32, f32, f64, kSm90F32, kAll),
-    family(Arch::sm90a, bf16, bf16, f32, kSm90Gemv, kTN),
-    family(Arch::sm90a, f16, f16, f32, kSm90Gemv, kTN),
-    family(Arch::sm90a, tf32, tf32, f32, kSm90Gemv, kTN),
-    family(Arch::sm90a, e4m3, e4m3, f32, kSm90Gemv, kTN),
-    family(Arch::sm90a, e4m3, e5m2, f32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, e5m2, e4m3, f32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, e5m2, e5m2, f32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, s8, s8, s32, kSm90Gemv, kTN),
-    family(Arch::sm90a, s8, u8, s32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, u8, s8, s32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, u8, u8, s32, kSm90GemvFew, kTN),
-    family(Arch::sm90a, f64, f64, f64, kSm90GemvF64, kTN),
-    family(Arch::sm90a, f32, f32, f64, kSm90GemvF64, kTN),
-    split_fp32_family(f16, kF16Terms, kSm90F16x2),
-    split_fp32_family(bf16, kBf16Terms, kSm90Bf16x3),
-    sparse_family(Arch::sm90a, bf16, bf16, f32, kSm90Sparse),
-    sparse_family(Arch::sm90a, f16, f16, f32, kSm90Sparse),
-    sparse_family(Arch::sm90a, tf32, tf32, f32, kSm90Sparse),
-    sparse_family(Arch::sm90a, e4m3, e4m3, f32, kSm90SparseFp8),
-    sparse_family(Arch::sm90a, e4m3, e5m2, f32, kSm90SparseFew),
-    sparse_family(Arch::sm90a, e5m2, e4m3, f32, kSm90SparseFew),
-    sparse_family(Arch::sm90a, e5m2, e5m2, f32, kSm90SparseFew),
-    sparse_family(Arch::sm90a, s8, s8, s32, kSm90SparseInt8),
-    sparse_family(Arch::sm90a, s8, u8, s32, kSm90SparseFew),
-    sparse_family(Arch::sm90a, u8, s8, s32, kSm90SparseFew),
-    sparse_family(Arch::sm90a, u8, u8, s32, kSm90SparseFew),
-    family(Arch::sm80, bf16, bf16, f32, kSm80, kAll),
-    family(Arch::sm80, f16, f16, f32, kSm80, kAll),
-    family(Arch::sm80, f16, f16, f16, kSm80, kAll),
-    family(Arch::sm80, tf32, tf32, f32, kSm80, kTN),
-    family(Arch::sm80, s8, s8, s32, kSm80, kTN),
-    family(Arch::sm80, s8, u8, s32, kSm80Few, kTN),
-    family(Arch::sm80, u8, s8, s32, kSm80Few, kTN),
-    family(Arch::sm80, u8, u8, s32, kSm80Few, kTN),
-    sparse_family(Arch::sm80, bf16, bf16, f32, kSm80Sparse),
-    sparse_family(Arch::sm80, f16, f16, f32, kSm80Sparse),
-    sparse_family(Arch::sm80, tf32, tf32, f32, kSm80Sparse),
-    sparse_family(Arch::sm80, s8, s8, s32, kSm80Sparse),
-    sparse_family(Arch::sm80, s8, u8, s32, kSm80Sparse),
-    sparse_family(Arch::sm80, u8, s8, s32, kSm80Sparse),
-    sparse_family(Arch::sm80, u8, u8, s32, kSm80Sparse),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN, 1),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN, 1),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN, 1),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN, 1),
-    family(Arch::sm89, e4m3, e4m3, f32, kSm80Few, kTN, 1, true),
-    family(Arch::sm89, e4m3, e5m2, f32, kSm80Few, kTN, 1, true),
-    family(Arch::sm89, e5m2, e4m3, f32, kSm80Few, kTN, 1, true),
-    family(Arch::sm89, e5m2, e5m2, f32, kSm80Few, kTN, 1, true),
-    packed_family(Arch::sm90a, bf16, 4, kSm90Packed),
-    packed_family(Arch::sm90a, bf16, 8, kSm90Packed),
-    packed_family(Arch::sm90a, f16, 4, kSm90Packed),
-    packed_family(Arch::sm90a, f16, 8, kSm90Packed),
-    packed_family(Arch::sm90a, bf16, 4, kSm90PackedMma, true),
-    packed_family(Arch::sm90a, bf16, 8, kSm90PackedMma, true),
-    packed_family(Arch::sm90a, f16, 4, kSm90PackedMma, true),
-    packed_family(Arch::sm90a, f16, 8, kSm90PackedMma, true),
-    packed_family(Arch::sm90a, bf16, 4, kSm90PackedGemv),
-    packed_family(Arch::sm90a, bf16, 8, kSm90PackedGemv),
-    packed_family(Arch::sm90a, f16, 4, kSm90PackedGemv),
-    packed_family(Arch::sm90a, f16, 8, kSm90PackedGemv),
-    family(Arch::sm80, f64, f64, f64, kSm80F64, kAll),
-    family(Arch::sm80, s4, s4, s32, kSm80Few, kTN),
-    family(Arch::sm80, s4, u4, s32, kSm80Few, kTN),
-    family(Arch::sm80, u4, s4, s32, kSm80Few, kTN),
-    family(Arch::sm80, u4, u4, s32, kSm80Few, kTN),
-    family(Arch::sm80, b1, b1, s32, kSm80Few, kTN),
-    family(Arch::sm90a, b1, b1, s32, kSm90Bits, kTN),
-    packed_family(Arch::sm80, bf16, 4, kSm80Packed),
-    packed_family(Arch::sm80, bf16, 8, kSm80Packed),
-    packed_family(Arch::sm80, f16, 4, kSm80Packed),
-    packed_family(Arch::sm80, f16, 8, kSm80Packed),
-    packed_family(Arch::sm80, bf16, 4, kSm80PackedGemv),
-    packed_family(Arch::sm80, bf16, 8, kSm80PackedGemv),
-    packed_family(Arch::sm80, f16, 4, kSm80PackedGemv),
-    packed_family(Arch::sm80, f16, 8, kSm80PackedGemv),
-    packed_family(Arch::sm90a, bf16, 4, kSm90PackedGemvClusters),
-    packed_family(Arch::sm90a, bf16, 8, kSm90PackedGemvClusters),
-    packed_family(Arch::sm90a, f16, 4, kSm90PackedGemvClusters),
-    packed_family(Arch::sm90a, f16, 8, kSm90PackedGemvClusters),
+    {sm90a, dense, kBf16, kSm90, kAll},
+    {sm90a, dense, kBf16, kSm90Narrow},
+    {sm90a, dense, kF16, kSm90, kAll},
+    {sm90a, dense, kF16, kSm90Narrow},
+    {sm90a, dense, kF16Sums, kSm90F16, kAll},
+    {sm90a, dense, kTf32, kSm90},
+    {sm90a, dense, kTf32, kSm90Narrow},
+    {sm90a, rs, kTf32, kSm90Rs, only(Layout::TT)},
+    {sm90a, dense, kE4m3, kSm90},
+    {sm90a, dense, kE4m3, kSm90Narrow},
+    {sm90a, dense, kMixedFp8, kSm90Few},
+    {sm90a, promoted, kE4m3, kSm90Promoted},
+    {sm90a, promoted, kMixedFp8, kSm90PromotedFew},
+    {sm90a, block_scaled, kE4m3, kSm90Promoted},
+    {sm90a, block_scaled, kMixedFp8, kSm90PromotedFew},
+    {sm90a, dense, kS8, kSm90},
+    {sm90a, dense, kS8, kSm90Narrow},
+    {sm90a, rs, kS8, kSm90Rs, only(Layout::TT)},
+    {sm90a, dense, kMixedInt8, kSm90Few},
+    {sm90a, fp64, kF64, kSm90F64, kAll},
+    {sm90a, fp64, kF32, kSm90F32, kAll},
+    {sm90a, gemv, kBf16, kSm90Gemv},
+    {sm90a, gemv, kF16, kSm90Gemv},
+    {sm90a, gemv, kTf32, kSm90Gemv},
+    {sm90a, gemv, kE4m3, kSm90Gemv},
+    {sm90a, gemv, kMixedFp8, kSm90GemvFew},
+    {sm90a, gemv, kS8, kSm90Gemv},
+    {sm90a, gemv, kMixedInt8, kSm90GemvFew},
+    {sm90a, gemv, kF64, kSm90GemvF64},
+    {sm90a, gemv, kF32, kSm90GemvF64},
+    {sm90a, split_fp32, kF16, kSm90F16x2, kAll},
+    {sm90a, split_fp32, kBf16, kSm90Bf16x3, kAll},
+    {sm90a, sparse, kBf16, kSm90Sparse, kKMajorA},
+    {sm90a, sparse, kF16, kSm90Sparse, kKMajorA},
+    {sm90a, sparse, kTf32, kSm90Sparse},
+    {sm90a, sparse, kE4m3, kSm90SparseFp8},
+    {sm90a, sparse, kMixedFp8, kSm90SparseFew},
+    {sm90a, sparse, kS8, kSm90SparseInt8},
+    {sm90a, sparse, kMixedInt8, kSm90SparseFew},
+    {sm80, dense, kBf16, kSm80, kAll},
+    {sm80, dense, kF16, kSm80, kAll},
+    {sm80, dense, kF16Sums, kSm80, kAll},
+    {sm80, dense, kTf32, kSm80},
+    {sm80, dense, kS8, kSm80},
+    {sm80, dense, kMixedInt8, kSm80Few},
+    {sm80, sparse, kBf16, kSm80Sparse, kKMajorA},
+    {sm80, sparse, kF16, kSm80Sparse, kKMajorA},
+    {sm80, sparse, kTf32, kSm80Sparse},
+    {sm80, sparse, kS8, kSm80Sparse},
+    {sm80, sparse, kMixedInt8, kSm80Sparse},
+    {sm89, dense, kE4m3, kSm80Few},
+    {sm89, dense, kMixedFp8, kSm80Few},
+    {sm89, promoted, kE4m3, kSm80Few},
+    {sm89, promoted, kMixedFp8, kSm80Few},
+    {sm89, block_scaled, kE4m3, kSm80Few},
+    {sm89, block_scaled, kMixedFp8, kSm80Few},
+    {sm90a, packed, kWeights, kSm90Packed},
+    {sm90a, packed_mma, kWeights, kSm90PackedMma},
+    {sm90a, packed_gemv, kWeights, kSm90PackedGemv},
+    {sm80, fp64, kF64, kSm80F64, kAll},
+    {sm80, dense, kInt4, kSm80Few},
+    {sm80, dense, kBits, kSm80Few},
+    {sm90a, dense, kBits, kSm90Bits},
+    {sm80, packed, kWeights, kSm80Packed},
+    {sm80, packed_gemv, kWeights, kSm80PackedGemv},
+    {sm90a, packed_gemv, kWeights, kSm90PackedGemvClusters},
 };
 
-constexpr bool has(const ConfigFamily& family, const TileShape& tile, Layout layout) {
-  // Columns of MN-major b come in boxes of 64.
-  const bool blocks = family.arch != Arch::sm90a || bits(family.input) != 16 || tile.n >= kBlock ||
+// Columns of MN-major b come in boxes of 64.
+constexpr bool has(const ConfigFamily& family, const Operands& operands, const TileShape& tile,
+                   Layout layout) {
+  const bool blocks = family.arch != sm90a || bits(operands.a) != 16 || tile.n >= kBlock ||
                       major_b(layout) == Major::K;
   return blocks && (family.layouts & only(layout)) != 0;
 }
 
-constexpr std::size_t count() {
-  std::size_t rows = 0;
+constexpr void for_each_row(const auto& use) {
   for (const ConfigFamily& family : kFamilies)
-    for (int tile = 0; tile < family.tile_count; ++tile)
-      for (int layout = 0; layout < kLayouts; ++layout)
-        rows += has(family, family.tiles[tile], Layout(layout));
-  return rows;
+    for (const Operands& operands : family.operands)
+      for (const TileShape& tile : family.tiles)
+        for (int layout = 0; layout < kLayouts; ++layout)
+          if (has(family, operands, tile, Layout(layout)))
+            use(GemmConfig{tile, family.arch, family.mainloop, operands.a, operands.b,
+                           operands.accumulator, Layout(layout), operands.weight_bits});
 }
 
 constexpr auto rows() {
-  std::array<GemmConfig, count()> table{};
+  constexpr std::size_t kCount = [] {
+    std::size_t count = 0;
+    for_each_row([&](const GemmConfig&) { ++count; });
+    return count;
+  }();
+  std::array<GemmConfig, kCount> table{};
   std::size_t row = 0;
-  for (const ConfigFamily& family : kFamilies)
-    for (int tile = 0; tile < family.tile_count; ++tile)
-      for (int layout = 0; layout < kLayouts; ++layout) {
-        if (!has(family, family.tiles[tile], Layout(layout))) continue;
-        GemmConfig& config = table[row++];
-        config.arch = family.arch;
-        config.input = family.input;
-        config.input_b = family.input_b;
-        config.accumulator = family.accumulator;
-        config.layout = Layout(layout);
-        config.warpgroups = family.tiles[tile].warpgroups;
-        config.m64_blocks = family.tiles[tile].m64_blocks;
-        config.n = family.tiles[tile].n;
-        config.stages = family.tiles[tile].stages;
-        config.pingpong = family.tiles[tile].pingpong;
-        config.split_n = family.tiles[tile].split_n;
-        config.gemv_rows = family.tiles[tile].gemv_rows;
-        config.gemv_ctas = family.tiles[tile].gemv_ctas;
-        config.promote = family.promote;
-        config.block_scaled = family.block_scaled;
-        config.operand_source = family.operand_source;
-        config.terms = family.terms;
-        config.sparse = family.sparse;
-        config.weight_bits = family.weight_bits;
-        config.mma_sync = family.mma_sync;
-      }
+  for_each_row([&](const GemmConfig& config) { table[row++] = config; });
   return table;
 }
 
@@ -251,11 +161,17 @@ inline constexpr auto kCatalog = catalog::rows();
 
 static_assert(
     [] {
-      for (const GemmConfig& config : kCatalog)
-        if (config.split_n && config.uses_tma()) return false;
+      for (const GemmConfig& config : kCatalog) {
+        const bool is_packed = config.is_packed_mma() || config.mainloop == Mainloop::packed ||
+                               config.mainloop == Mainloop::packed_gemv;
+        if ((config.pingpong && config.mainloop != Mainloop::dense) ||
+            (config.split_n && config.mainloop != Mainloop::fp64) ||
+            config.is_gemv() != (config.gemv_rows > 0) || is_packed != config.has_packed_weight())
+          return false;
+      }
       return true;
     }(),
-    "only the kernels that accumulate in f64 split the columns of a tile");
+    "a mainloop has tiles of its own kind");
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
@@ -298,25 +214,35 @@ constexpr ConfigName name(const GemmConfig& config) {
   result.add(config.stages);
   result.add("_");
   for (char letter : std::string_view(name(config.layout))) result.add(letter == 'T' ? "t" : "n");
-  if (config.terms > 1) {
-    result.add(config.terms == kF16Terms ? "_f16x2" : "_bf16x3");
-  } else if (config.block_scaled)
-    result.add("_block_scaled");
-  else if (config.promote != 0)
-    result.add("_promoted");
-  if (config.operand_source == OperandSource::RS && !config.has_packed_weight()) result.add("_rs");
-  if (config.sparse) result.add("_sparse");
-  if (config.pingpong) result.add("_pingpong");
-  if (config.has_packed_weight()) {
-    result.add("_packed");
-    result.add(config.weight_bits);
-    if (config.mma_sync) result.add("_mma");
-    if (config.gemv_ctas > 1) {
-      result.add("_c");
-      result.add(config.gemv_ctas);
-    }
+  switch (config.mainloop) {
+    case Mainloop::dense:
+    case Mainloop::fp64:
+      if (config.pingpong) result.add("_pingpong");
+      break;
+    case Mainloop::split_fp32:
+      result.add(config.terms() == kF16Terms ? "_f16x2" : "_bf16x3");
+      break;
+    case Mainloop::packed:
+    case Mainloop::packed_mma:
+    case Mainloop::packed_gemv:
+      result.add("_packed");
+      result.add(config.weight_bits);
+      if (config.is_packed_mma()) result.add("_mma");
+      if (config.gemv_ctas > 1) {
+        result.add("_c");
+        result.add(config.gemv_ctas);
+      }
+      if (config.is_gemv()) result.add("_gemv");
+      break;
+    case Mainloop::rs:
+    case Mainloop::promoted:
+    case Mainloop::block_scaled:
+    case Mainloop::sparse:
+    case Mainloop::gemv:
+      result.add("_");
+      result.add(name(config.mainloop));
+      break;
   }
-  if (config.is_gemv()) result.add("_gemv");
   return result;
 }
 

@@ -1,4 +1,4 @@
-// One compiled kernel: types, layout, tile, mainloop features, and the sizes that follow from them.
+// One compiled kernel: its mainloop, types, layout and tile, and the sizes that follow from them.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +8,12 @@
 #include "core/dtype.h"
 #include "core/epilogue_path.h"
 #include "core/layout.h"
+#include "core/mainloop.h"
 #include "core/packed_weight.h"
 #include "core/sparse.h"
 #include "core/split_fp32.h"
 
 namespace tcgemm {
-
-// wgmma reads A from shared memory (SS) or from registers (RS). The names are CUTLASS's.
-enum class OperandSource : std::uint8_t { SS, RS };
-
-constexpr const char* name(OperandSource source) {
-  return source == OperandSource::RS ? "RS" : "SS";
-}
 
 // Operands lie in shared memory in blocks of 64 rows of 128 bytes, the widest swizzle: 64 elements
 // of 16 bits.
@@ -42,32 +36,18 @@ inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 // The rows of the widest tile of a GEMV kernel. For more of them it is not tried.
 inline constexpr int kMostGemvRows = 32;
 
-// GemmConfig is a C++20 structural value and the template argument of its kernel. A tile is
-// tile_m x tile_n of the result and tile_k of depth in one stage:
+// A tile is tile_m x tile_n of the result and tile_k of depth in one stage:
 //
 //   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide;
 //          pingpong: m64_blocks * 64 rows, each warpgroup owns every second tile of its CTA
 //          split_n: m64_blocks * 64 rows, n / warpgroups columns for each warpgroup
 //          gemv: gemv_rows rows
 //   sm80   the same block of threads as warps of mma.sync: see kernels/sm80/kernel.cuh
-//
-// The fields after `stages` select mainloop features. Each mainloop static_asserts the combinations
-// that it supports.
-struct GemmConfig {
-  Arch arch = Arch::sm90a;
-  DType input = DType::bf16;    // of a
-  DType input_b = DType::bf16;  // of b: another one in mixed fp8 and int8 products
-  DType accumulator = DType::f32;
-  Layout layout = Layout::TN;
-  int warpgroups = 2;   // consumers; sm90a adds one producer warpgroup
-  int m64_blocks = 1;   // blocks of 64 rows per warpgroup
-  int n = 256;          // columns of the tile
-  int stages = 4;       // pipeline stages in shared memory
-  int terms = 1;        // 16-bit terms that an FP32 operand is split into
-  int promote = 0;      // k-blocks between additions to a second accumulator; 0: never
-  bool sparse = false;  // A has 2:4 sparsity along k: core/sparse.h
-  bool block_scaled = false;
-  OperandSource operand_source = OperandSource::SS;
+struct TileShape {
+  int warpgroups = 2;  // consumers; sm90a adds one producer warpgroup
+  int m64_blocks = 1;  // blocks of 64 rows per warpgroup
+  int n = 0;           // columns of the tile
+  int stages = 0;      // pipeline stages in shared memory
   // The warpgroups compute different tiles: one multiplies while the other is in its epilogue.
   bool pingpong = false;
   // The warpgroups own the same rows and split the columns: tiles of m64_blocks * 64 rows.
@@ -76,13 +56,33 @@ struct GemmConfig {
   int gemv_rows = 0;
   // The CTAs of a cluster of a GEMV kernel, which divide k as well, so that each reads less of a.
   int gemv_ctas = 1;
+};
+
+// GemmConfig is a C++20 structural value and the template argument of its kernel.
+struct GemmConfig : TileShape {
+  Arch arch = Arch::sm90a;
+  Mainloop mainloop = Mainloop::dense;
+  DType input = DType::bf16;    // of a
+  DType input_b = DType::bf16;  // of b: another one in mixed fp8 and int8 products
+  DType accumulator = DType::f32;
+  Layout layout = Layout::TN;
   // The bits of a packed weight, which the kernel decodes: operand b of a GEMV kernel, a of the
   // others. 0: no operand is a packed weight.
   int weight_bits = 0;
-  // The consumers issue mma.sync, not wgmma.
-  bool mma_sync = false;
 
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
+  constexpr bool is_packed_mma() const { return mainloop == Mainloop::packed_mma; }
+  constexpr bool is_sparse() const { return mainloop == Mainloop::sparse; }
+  constexpr bool block_scaled() const { return mainloop == Mainloop::block_scaled; }
+  // The tensor cores read A from registers.
+  constexpr bool is_rs() const {
+    return mainloop == Mainloop::rs || (has_packed_weight() && !is_gemv());
+  }
+  // 16-bit terms that an FP32 operand is split into.
+  constexpr int terms() const {
+    if (mainloop != Mainloop::split_fp32) return 1;
+    return input == DType::f16 ? kF16Terms : kBf16Terms;
+  }
   // The scales that a block of 64 k of a packed weight takes at most, of `rows` rows: the scales
   // of the smallest groups, 16 of 4 bits, or of 32 with points or offsets, or 32 of 8 bits.
   constexpr int packed_scale_bytes(int rows) const {
@@ -103,7 +103,9 @@ struct GemmConfig {
   // The consumer warpgroups that have rows of their own.
   constexpr int row_groups() const { return warpgroups / k_groups(); }
 
-  constexpr bool is_gemv() const { return gemv_rows > 0; }
+  constexpr bool is_gemv() const {
+    return mainloop == Mainloop::gemv || mainloop == Mainloop::packed_gemv;
+  }
   // 0: no GEMV kernel.
   constexpr int gemv_cluster() const { return is_gemv() ? gemv_ctas : 0; }
   // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
@@ -111,18 +113,14 @@ struct GemmConfig {
   constexpr int gemv_pitch() const { return n / gemv_cluster() + 4; }
   constexpr int gemv_sums_bytes() const { return gemv_cluster() * gemv_rows * gemv_pitch() * 8; }
 
-  constexpr bool is_dense_ss() const {
-    return terms == 1 && promote == 0 && !sparse && !block_scaled &&
-           operand_source == OperandSource::SS;
-  }
   // Promoted FP8 sums of a tile that leaves few registers.
   constexpr bool wide_fp8_promotes() const { return promotes() && bits(input) == 8 && n > 128; }
   // The consumer warpgroups multiply one after the other: kernels/sm90/order_barrier.cuh.
   constexpr bool orders_warpgroups() const {
-    return pingpong || terms > 1 || (block_scaled && warpgroups == 2 && n % 128 == 0);
+    return pingpong || terms() > 1 || (block_scaled() && warpgroups == 2 && n % 128 == 0);
   }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
-  constexpr bool interleaved_rows() const { return operand_source == OperandSource::RS || sparse; }
+  constexpr bool interleaved_rows() const { return is_rs() || is_sparse(); }
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
@@ -134,8 +132,8 @@ struct GemmConfig {
   // that fill no box.
   constexpr bool fuses_activations() const {
     if (input == DType::b1) return false;  // its results are s32, without activations
-    if (block_scaled && n % kBoxColumns != 0) return false;
-    return uses_tma() && (is_dense_ss() || (promotes() && bits(input) == 8));
+    if (block_scaled() && n % kBoxColumns != 0) return false;
+    return uses_tma() && (mainloop == Mainloop::dense || (promotes() && bits(input) == 8));
   }
   constexpr bool has_kernel(EpiloguePath path) const {
     return path == EpiloguePath::plain    ? uses_tma()
@@ -146,28 +144,27 @@ struct GemmConfig {
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
-    return interleaved_rows() && uses_tma() && !mma_sync && k_groups() == 1 &&
+    return interleaved_rows() && uses_tma() && !is_packed_mma() && k_groups() == 1 &&
            n % (2 * kStoreColumns) == 0;
   }
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
   constexpr bool uses_tma() const {
-    return arch == Arch::sm90a && accumulator != DType::f64 && !is_gemv();
+    return arch == Arch::sm90a && mainloop != Mainloop::fp64 && !is_gemv();
   }
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
   // must be whole before they are rescaled.
   constexpr bool divides_k() const {
     if (!uses_tma()) return has_producer();  // it accumulates in f64
-    return terms == 1 && (!sparse || n <= 64);
+    return terms() == 1 && (!is_sparse() || n <= 64);
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added = uses_tma() && (divides_k() || (terms == kF16Terms && n <= 128));
-    const bool has_registers =
-        has_packed_weight() ? n <= 128 : operand_source == OperandSource::SS && n <= 192;
+    const bool added = uses_tma() && (divides_k() || (terms() == kF16Terms && n <= 128));
+    const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 192;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
-           (m64_blocks == 1 || mma_sync) && row_groups() <= 2;
+           (m64_blocks == 1 || is_packed_mma()) && row_groups() <= 2;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
@@ -180,7 +177,9 @@ struct GemmConfig {
                : 1;
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
-  constexpr bool promotes() const { return promote != 0 || block_scaled; }
+  constexpr bool promotes() const {
+    return mainloop == Mainloop::promoted || block_scaled() || terms() > 1;
+  }
   // FP8 sums are as accurate as sums of 16-bit operands. A GEMV kernel issues mma.sync, for which
   // ptxas widens FP8 to f16.
   constexpr bool has_accurate_fp8_sums() const { return promotes() || is_gemv(); }
@@ -189,12 +188,12 @@ struct GemmConfig {
   }
   // Consumer warpgroups that read a stage, or warps with mma.sync.
   constexpr int stage_readers() const {
-    return mma_sync ? 4 * warpgroups : pingpong ? 1 : row_groups();
+    return is_packed_mma() ? 4 * warpgroups : pingpong ? 1 : row_groups();
   }
   constexpr int tile_n() const { return n; }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
   // leave space for 64.
-  constexpr int row_bytes() const { return terms == kBf16Terms ? 64 : 128; }
+  constexpr int row_bytes() const { return terms() == kBf16Terms ? 64 : 128; }
   constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
   // The same in elements, or in bytes if the type is sub-byte: TMA has no sub-byte types.
   constexpr int box_k() const { return is_subbyte(input) ? row_bytes() : tile_k(); }
@@ -202,10 +201,10 @@ struct GemmConfig {
   // codes.
   constexpr int row_bytes_a() const {
     if (has_packed_weight() && !is_gemv()) return packed_code_bytes(1);
-    return sparse ? row_bytes() / 2 : row_bytes();
+    return is_sparse() ? row_bytes() / 2 : row_bytes();
   }
   constexpr int metadata_bytes() const {
-    return sparse ? int(MetadataTiles{tile_m(), tile_k(), bits(input)}.tile_bytes()) : 0;
+    return is_sparse() ? int(MetadataTiles{tile_m(), tile_k(), bits(input)}.tile_bytes()) : 0;
   }
   // Elements of m or n in a box of an MN-major operand: 128 bytes.
   constexpr int box_mn() const { return 1024 / bits(input); }
@@ -223,12 +222,13 @@ struct GemmConfig {
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
   // too, and needs their zeros.
   constexpr int edge_rows_a(std::int64_t m) const {
-    return terms > 1 || sparse || has_packed_weight()
+    return terms() > 1 || is_sparse() || has_packed_weight()
                ? tile_m()
                : edge_rows(m, tile_m(), tile_m(), major_a(layout));
   }
   constexpr int edge_rows_b(std::int64_t n_extent) const {
-    return terms > 1 || n > 256 ? loaded_n() : edge_rows(n_extent, n, loaded_n(), major_b(layout));
+    return terms() > 1 || n > 256 ? loaded_n()
+                                  : edge_rows(n_extent, n, loaded_n(), major_b(layout));
   }
   // CTAs that ptxas leaves registers for. With a packed weight several hide the start and the end
   // of one of few rows, and the time that the others take to decode.
@@ -236,7 +236,7 @@ struct GemmConfig {
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv())
       return std::max(gemv_ctas > 1 ? 2 : 1, 2 / warpgroups * (4 - gemv_rows * n / 256));
-    return arch == Arch::sm80 || mma_sync ? 2 : 1;
+    return arch == Arch::sm80 || is_packed_mma() ? 2 : 1;
   }
   constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
@@ -249,7 +249,7 @@ struct GemmConfig {
              (tile_m() * row_bytes() + packed_code_bytes(tile_n()) + packed_scale_bytes(tile_n()));
     if (is_gemv()) return warpgroups * 4 * (tile_m() + tile_n()) * row_bytes();
     const int padding = pad() * bytes(input);
-    return terms * (tile_m() * (row_bytes_a() + padding) + loaded_n() * (row_bytes() + padding)) +
+    return terms() * (tile_m() * (row_bytes_a() + padding) + loaded_n() * (row_bytes() + padding)) +
            metadata_bytes() + (has_packed_weight() ? packed_scale_bytes(tile_m()) : 0);
   }
   constexpr int stage_bytes() const {
@@ -260,7 +260,7 @@ struct GemmConfig {
   constexpr int staging_set_bytes() const { return row_groups() * 4 * kStagingBytes; }
   constexpr int staging_sets() const {
     const int bytes = pipeline_bytes() + 2 * staging_set_bytes() + table_bytes();
-    return uses_tma() && bytes <= kHopperSharedBytes && !mma_sync && k_groups() == 1 ? 2 : 1;
+    return uses_tma() && bytes <= kHopperSharedBytes && !is_packed_mma() && k_groups() == 1 ? 2 : 1;
   }
   constexpr int staging_bytes() const { return staging_sets() * staging_set_bytes(); }
   // A value for each column of a tile in f32, once for each consumer warpgroup; 0 where there is no
@@ -274,10 +274,10 @@ struct GemmConfig {
   // The sums that one pair of warpgroups passes to the other.
   constexpr int exchange_bytes() const { return k_groups() > 1 ? slice_bytes() : 0; }
   // The scales of a tile's rows and columns for one k-block.
-  constexpr int scale_bytes() const { return block_scaled ? (tile_m() + tile_n()) * 4 : 0; }
+  constexpr int scale_bytes() const { return block_scaled() ? (tile_m() + tile_n()) * 4 : 0; }
   // A stage of the operands is released before all warps have read its scales, so there are two
   // more stages of scales: the warps of a warpgroup are at most one WGMMA group apart.
-  constexpr int scale_stages() const { return block_scaled ? stages + 2 : 0; }
+  constexpr int scale_stages() const { return block_scaled() ? stages + 2 : 0; }
   // Dynamic shared memory: the stages. sm90a adds the staging buffers (not for FP64 results), the
   // scales, and two barriers per stage. A GEMV kernel adds the sums of its cluster. sm80 stages its
   // output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.

@@ -1,13 +1,17 @@
 // The __global__ function of every GEMM, the architecture guard, and the walk over the catalog that
-// instantiates the rows of one compilation unit.
+// instantiates the rows of one unit (kernels/units.h). Only the files instances.cu include it: the
+// build compiles each of them once for every unit of its architecture, which TCGEMM_UNIT names.
 #pragma once
 
 #include <array>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "catalog.h"
+#include "core/params.h"
 #include "kernels/kernels.h"
+#include "kernels/units.h"
 #include "ptx/device_arch.cuh"
 #include "ptx/shared.cuh"
 
@@ -33,51 +37,48 @@ __global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
     __trap();  // This architecture cannot run the kernel: fail loudly.
 }
 
-// A kernel of the catalog.
 struct Kernel {
   int config_index = 0;
   EpiloguePath path{};
 };
 
-constexpr bool is_in(Unit unit, const GemmConfig& config, EpiloguePath path) {
-  return kernels::unit(config, path) == unit && config.has_kernel(path) && built(config);
+// The kernels of the unit that is compiled.
+constexpr void for_each_kernel(const auto& use) {
+  for (int row = 0; row < int(kCatalog.size()); ++row)
+    for (int path = 0; path < kEpiloguePaths; ++path)
+      if (unit(kCatalog[row], EpiloguePath(path)).is(TCGEMM_UNIT) &&
+          is_compiled(kCatalog[row], EpiloguePath(path)))
+        use(Kernel{row, EpiloguePath(path)});
 }
 
-// The kernels that a unit compiles. They are found once, and not by an instance of a template for
-// each kernel of the catalog: that took the host compiler 5 s a unit.
-template <Unit kUnit>
-constexpr auto kernels_of() {
-  constexpr auto for_each = [](const auto& use) {
-    for (int row = 0; row < int(kCatalog.size()); ++row)
-      for (int path = 0; path < kEpiloguePaths; ++path)
-        if (is_in(kUnit, kCatalog[row], EpiloguePath(path))) use(Kernel{row, EpiloguePath(path)});
-  };
-  constexpr std::size_t kCount = [&] {
-    std::size_t count = 0;
-    for_each([&](Kernel) { ++count; });
-    return count;
-  }();
-  std::array<Kernel, kCount> kernels{};
-  std::size_t index = 0;
-  for_each([&](Kernel kernel) { kernels[index++] = kernel; });
+// The kernels are found once, and not by an instance of a template for each kernel of the catalog:
+// that took the host compiler 5 s a unit.
+constexpr int count_kernels() {
+  int count = 0;
+  for_each_kernel([&](Kernel) { ++count; });
+  return count;
+}
+
+inline constexpr auto kKernels = [] {
+  std::array<Kernel, count_kernels()> kernels{};
+  int index = 0;
+  for_each_kernel([&](Kernel kernel) { kernels[index++] = kernel; });
   return kernels;
-}
+}();
 
-// The kernel of a row whose index is known at run time, or nullptr unless the unit compiles it.
-template <Unit kUnit, template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
-          template <GemmConfig> class Mainloop, class Params>
-const void* find_in(int config_index, EpiloguePath path) {
-  static constexpr auto kKernels = kernels_of<kUnit>();
-  const void* kernel = nullptr;
+// Fills in the functions of the unit's kernels.
+template <template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
+          template <GemmConfig> class Mainloop>
+bool fill_in() {
   [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
-    (((kKernels[kIndices].config_index == config_index && kKernels[kIndices].path == path)
-          ? void(kernel = reinterpret_cast<const void*>(
-                     &gemm<kKernels[kIndices].config_index, kKernels[kIndices].path, Gemm, Mainloop,
-                           Params>))
-          : void()),
+    ((functions[kKernels[kIndices].config_index][int(kKernels[kIndices].path)] =
+          reinterpret_cast<const void*>(
+              &gemm<kKernels[kIndices].config_index, kKernels[kIndices].path, Gemm, Mainloop,
+                    std::conditional_t<kCatalog[kKernels[kIndices].config_index].uses_tma(),
+                                       TmaParams, CpAsyncParams>>)),
      ...);
   }(std::make_index_sequence<kKernels.size()>{});
-  return kernel;
+  return true;
 }
 
 }  // namespace tcgemm::kernels

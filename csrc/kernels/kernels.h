@@ -1,19 +1,18 @@
 // The interface of the compiled kernels to launch/.
 #pragma once
 
+#include <array>
+
 #include "catalog.h"
 #include "core/params.h"
 #include "core/quantize.h"
 #include "core/sparse_params.h"
-#include "kernels/units.h"
 
 namespace tcgemm::kernels {
 
-// The __global__ function of a row that Unit kUnit compiles, for cudaLaunchKernelExC, or nullptr if
-// the row is not built or has no kernel with this path. Each file of instances/ specialises it for
-// its unit.
-template <Unit kUnit>
-const void* find(int config_index, EpiloguePath path);
+// The __global__ functions of the rows, for cudaLaunchKernelExC. One is nullptr if the row is not
+// built or has no kernel with this path. Each unit fills in its own when the library is loaded.
+inline constinit std::array<std::array<const void*, kEpiloguePaths>, kCatalog.size()> functions{};
 
 // The passes before and around GEMMs. Params are kernel arguments, grids are one-dimensional, and
 // no pass uses dynamic shared memory. Each pass has a grid-stride loop, so any number of CTAs is

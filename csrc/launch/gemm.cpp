@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <utility>
 
 #include "catalog.h"
 #include "core/device.h"
@@ -21,13 +20,6 @@
 
 namespace tcgemm::launch {
 namespace {
-
-using Find = const void* (*)(int config_index, EpiloguePath path);
-
-// The finder of each compilation unit, by Unit. Unit::none has none.
-constexpr auto kFinders = []<int... kUnit>(std::integer_sequence<int, kUnit...>) {
-  return std::array<Find, kernels::kUnits>{nullptr, &kernels::find<kernels::Unit(kUnit + 1)>...};
-}(std::make_integer_sequence<int, kernels::kUnits - 1>{});
 
 // More than half of a multiprocessor's shared memory: one CTA on each.
 constexpr int kAloneBytes = kHopperSharedBytes / 2 + 1024;
@@ -48,7 +40,7 @@ const void* kernel_function(int row, EpiloguePath epilogue_path, int device) {
   const std::uint64_t bit = std::uint64_t(1) << device;
   if (allowed[index].load(std::memory_order_acquire) & bit)
     return functions[index].load(std::memory_order_relaxed);
-  const void* pointer = kFinders[int(kernels::unit(kCatalog[row], path))](row, path);
+  const void* pointer = kernels::functions[row][static_cast<int>(path)];
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
                              " is not in this build; rebuild without "
@@ -75,7 +67,7 @@ DType tma_dtype(const GemmConfig& config, const Matrix& matrix) {
 // 48 without. Rows that begin inside a line of L2 are slower with it (e4m3 2480x2080x6640 68.0 us,
 // with 128 62.9; bf16 NT 1432x3560x3336 68.8, 65.3).
 int l2_promotion(const LaunchConfig& run, const Matrix& matrix, std::int64_t pitch) {
-  if (kCatalog[run.config_index].sparse && run.tiles_n != 1) return 64;
+  if (kCatalog[run.config_index].is_sparse() && run.tiles_n != 1) return 64;
   return begins_l2_lines(matrix.address, pitch * bytes(matrix.dtype)) ? 256 : 128;
 }
 
@@ -128,7 +120,7 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
   params.b = map_b(config.box_rows_b(run.cluster));
   // The producer copies a packed weight by its address.
   params.a = config.has_packed_weight() ? params.b
-             : config.sparse            ? values_map(run, a, problem)
+             : config.is_sparse()       ? values_map(run, a, problem)
                                         : map_a(config.tile_m());
   params.edge_rows_a = config.edge_rows_a(problem.m);
   params.edge_rows_b = config.edge_rows_b(problem.n);
@@ -183,20 +175,20 @@ void launch_tma(const LaunchContext& call) {
   const GemmConfig& config = kCatalog[run.config_index];
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
-  const bool is_split = config.terms > 1;
+  const bool is_split = config.terms() > 1;
   const std::int64_t matrices = run.cluster_adds ? problem.batch : problem.batch / run.slices;
-  const std::int64_t batch_a = is_split ? config.terms * split.copies_a : matrices;
-  const std::int64_t batch_b = is_split ? config.terms * split.copies_b : matrices;
+  const std::int64_t batch_a = is_split ? config.terms() * split.copies_a : matrices;
+  const std::int64_t batch_b = is_split ? config.terms() * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
-  if (config.block_scaled) {
+  if (config.block_scaled()) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
   params.split = split;
-  if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.is_sparse()) params.sparse = metadata(config, problem);
   if (config.has_packed_weight()) params.packed = packed_weight(problem);
   params.a_batched = is_split ? split.copies_a > 1 : matrices > 1 && a.stride_batch != 0;
   params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
@@ -232,9 +224,9 @@ void launch_cp_async(const LaunchContext& call) {
   params.filter = filter;
   params.slices = slices(problem, run, config.tile_k());
   params.constant = constant_operand(call);
-  if (config.sparse) params.sparse = metadata(config, problem);
+  if (config.is_sparse()) params.sparse = metadata(config, problem);
   if (config.has_packed_weight()) params.packed = packed_weight(problem);
-  if (config.block_scaled) {
+  if (config.block_scaled()) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
@@ -252,8 +244,7 @@ int active_clusters(int size, int device) {
   for (int row = 0; row < int(kCatalog.size()); ++row) {
     const GemmConfig& kernel = kCatalog[row];
     if (!kernel.uses_tma()) continue;
-    const void* pointer =
-        kFinders[int(kernels::unit(kernel, EpiloguePath::plain))](row, EpiloguePath::plain);
+    const void* pointer = kernels::functions[row][static_cast<int>(EpiloguePath::plain)];
     if (pointer == nullptr) continue;
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeClusterDimension;

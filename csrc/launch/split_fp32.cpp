@@ -96,15 +96,15 @@ void launch_split_gemm(const LaunchContext& call) {
   params.decision = pointer_at<std::uint32_t>(workspace + passes.decision);
   params.recompute_mask = pointer_at<std::uint8_t>(workspace + passes.recompute_mask);
   params.recompute_mask_bytes = passes.recompute_mask_bytes;
-  const int main_terms = kCatalog[call.plan.main.config_index].terms;
+  const int main_terms = kCatalog[call.plan.main.config_index].terms();
   const int alternative_terms =
-      passes.alternative.config_index < 0 ? 1 : kCatalog[passes.alternative.config_index].terms;
+      passes.alternative.config_index < 0 ? 1 : kCatalog[passes.alternative.config_index].terms();
   launch_split_passes(params, {&passes.a, &passes.b}, {&a, &b},
                       std::max(main_terms, alternative_terms), call.device, call.stream);
 
   for (const LaunchConfig& run : {call.plan.main, passes.alternative}) {
     if (run.config_index < 0) continue;
-    const int terms = kCatalog[run.config_index].terms;
+    const int terms = kCatalog[run.config_index].terms();
     if (terms == 1) {
       LaunchContext fallback = call;
       fallback.run = run;

@@ -46,8 +46,7 @@ struct ExplainedOperands {
                             false};
     if (plan.main.config_index < 0) return result;
     const GemmConfig& config = kCatalog[plan.main.config_index];
-    result.rs =
-        is_kernel_a && config.operand_source == OperandSource::RS && !config.has_packed_weight();
+    result.rs = is_kernel_a && config.mainloop == Mainloop::rs;
     result.elementwise = !plan.passes.split && !config.uses_tma() && operand.k > 0 &&
                          !(is_kernel_a ? plan.main.vector_a : plan.main.vector_b);
     return result;
@@ -146,8 +145,8 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
     return text(
         "  precision     highest: operands split into %d %s terms, rows scaled by powers of two;\n"
         "                %d GEMMs of terms, accumulated in f32 every %d of k\n",
-        kCatalog[plan.main.config_index].terms, name(kCatalog[plan.main.config_index].input),
-        split_product_count(kCatalog[plan.main.config_index].terms),
+        kCatalog[plan.main.config_index].terms(), name(kCatalog[plan.main.config_index].input),
+        split_product_count(kCatalog[plan.main.config_index].terms()),
         plan.passes.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)

@@ -135,9 +135,7 @@ bool swaps_ab(const Problem& original, std::string_view filter) {
 
 // The kernels that may gain from the other orientation. An RS kernel transposes a in registers, and
 // alone stores a column-major result at full speed. A GEMV kernel has few rows.
-bool gains_from_swap(const GemmConfig& config) {
-  return config.operand_source == OperandSource::RS || config.is_gemv();
-}
+bool gains_from_swap(const GemmConfig& config) { return config.is_rs() || config.is_gemv(); }
 
 // The problem with a row-major result of the same dtype.
 Problem with_row_major_result(Problem problem) {
@@ -317,7 +315,7 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
   int gemms = 1;
   if (plan.passes.split) {
     input = kCatalog[plan.main.config_index].input;
-    gemms = split_product_count(kCatalog[plan.main.config_index].terms);
+    gemms = split_product_count(kCatalog[plan.main.config_index].terms());
   } else if (input == DType::f32) {
     input = DType::f64;
   }

@@ -30,8 +30,8 @@ constexpr auto kSignatures = [] {
     const GemmConfig& config = kCatalog[i];
     signatures[i] = selected(config)
                         ? signature(config.input, config.input_b, config.accumulator,
-                                    config.block_scaled, config.has_accurate_fp8_sums(),
-                                    config.terms, config.sparse, config.weight_bits)
+                                    config.block_scaled(), config.has_accurate_fp8_sums(),
+                                    config.terms(), config.is_sparse(), config.weight_bits)
                         : kNotBuilt;
   }
   return signatures;
@@ -100,8 +100,8 @@ std::string supported_products(const Code& code, bool sparse) {
   std::string supported;
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     const GemmConfig& config = kCatalog[row];
-    if (kSignatures[row] == kNotBuilt || !holds(code, config.arch) || config.terms > 1 ||
-        config.sparse != sparse || config.has_packed_weight())
+    if (kSignatures[row] == kNotBuilt || !holds(code, config.arch) || config.terms() > 1 ||
+        config.is_sparse() != sparse || config.has_packed_weight())
       continue;
     const DType accumulator = config.input == DType::f32 ? DType::f32 : config.accumulator;
     const std::string entry = types(config.input, config.input_b, accumulator);
@@ -115,8 +115,7 @@ bool has_rs_kernel(DType input) {
   static constexpr auto kHasRs = [] {
     std::array<bool, kDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
-      if (config.operand_source == OperandSource::RS && !config.has_packed_weight())
-        flags[int(config.input)] = true;
+      if (config.mainloop == Mainloop::rs) flags[int(config.input)] = true;
     return flags;
   }();
   return kHasRs[int(input)];

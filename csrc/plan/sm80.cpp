@@ -37,7 +37,7 @@ double efficiency(const GemmConfig& config) {
   if (config.has_packed_weight()) return config.n > 64 ? 0.7 : config.n > 32 ? 0.65 : 0.45;
   const int area = config.tile_m() * config.tile_n();
   const double share = area >= 128 * 256 ? 0.9 : area >= 128 * 128 ? 0.8 : 0.5;
-  return config.sparse ? 0.8 * share : share;
+  return config.is_sparse() ? 0.8 * share : share;
 }
 
 // Can a kernel read the operand? `vector` becomes true if 16-byte vectors are possible. Kernels
@@ -56,7 +56,7 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
   LaunchConfig launch;
   // Beside a packed weight the other operand is loaded in vectors, or copied before.
   const bool packed = config.has_packed_weight();
-  const bool gathers_b = k_major_only(config.input), gathers_a = gathers_b || config.sparse;
+  const bool gathers_b = k_major_only(config.input), gathers_a = gathers_b || config.is_sparse();
   if (!can_read(operands.a, major_a(config.layout), gathers_a, launch.vector_a))
     return std::nullopt;
   if (!can_read(operands.b, major_b(config.layout), gathers_b, launch.vector_b))
@@ -72,7 +72,7 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
 
   const double rate = tcgemm::rate(device, config.input) * share(device, config.input) *
                       efficiency(config) / device.multiprocessors;
-  const double mma_share = config.sparse ? 0.5 : 1.0;
+  const double mma_share = config.is_sparse() ? 0.5 : 1.0;
   const double k_blocks = double(ceil_div(problem.k, config.tile_k()));
   const double work =
       2.0 * mma_share * config.tile_m() * config.tile_n() * config.tile_k() * k_blocks;

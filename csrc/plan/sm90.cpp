@@ -108,7 +108,7 @@ double promotion_cost(const GemmConfig& config, const Problem& problem) {
   const auto by_tile = [&](double n256, double n192, double n144, double n128) {
     return config.n == 256 ? n256 : config.n == 192 ? n192 : config.n == 144 ? n144 : n128;
   };
-  if (!config.block_scaled) return config.warpgroups == 1 ? 1.22 : by_tile(1.06, 1.0, 1.0, 1.035);
+  if (!config.block_scaled()) return config.warpgroups == 1 ? 1.22 : by_tile(1.06, 1.0, 1.0, 1.035);
   const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0 &&
                              problem[Slot::scale_b].shift_col == 0;
   if (config.warpgroups == 1) return column_scales ? 1.43 : 1.3;
@@ -121,21 +121,21 @@ double promotion_cost(const GemmConfig& config, const Problem& problem) {
 // are two warpgroups.
 double issue_cost(const GemmConfig& config, const Problem& problem) {
   // wgmma.sp has twice the rate, as far as shared memory delivers b.
-  if (config.sparse)
+  if (config.is_sparse())
     return 0.5 *
            (config.n >= 256   ? 1.13
             : config.n >= 192 ? 1.17
                               : 1.26) *
            (config.warpgroups == 3 ? 1.036 : 1.0);
-  if (config.terms == kBf16Terms) return split_product_count(config.terms) * 1.165;
-  if (config.terms > 1)
-    return split_product_count(config.terms) * (config.warpgroups == 1 ? 1.5
-                                                : config.n == 256      ? 1.26
-                                                                       : 1.3);
+  if (config.terms() == kBf16Terms) return split_product_count(config.terms()) * 1.165;
+  if (config.terms() > 1)
+    return split_product_count(config.terms()) * (config.warpgroups == 1 ? 1.5
+                                                  : config.n == 256      ? 1.26
+                                                                         : 1.3);
   double factor = config.warpgroups == 3 ? 1.036 : config.m64_blocks > 1 ? 1.01 : 1.0;
   if (config.n > 256) factor *= kThreeStages;
   if (config.promotes()) factor *= promotion_cost(config, problem);
-  if (config.operand_source == OperandSource::RS) factor *= 1 + kTransposeShare;
+  if (config.is_rs()) factor *= 1 + kTransposeShare;
   return factor;
 }
 
@@ -166,7 +166,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
     clocks = kRolledStore;
   if (is_smooth(problem.activation)) clocks += rolled ? kRolledActivation : kActivationStore;
   if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
-  if (config.warpgroups == 1 && config.terms == 1) clocks *= kOneStore;
+  if (config.warpgroups == 1 && config.terms() == 1) clocks *= kOneStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
 
@@ -207,7 +207,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double l2_lines_a = rows_a * lines_a;
   const double l2_lines_b = rows_b * lines_b * (received + (1 - received) / launch.cluster);
   const double bytes_in =
-      config.terms * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
+      config.terms() * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
@@ -216,7 +216,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
                        : config.has_packed_weight() && launch.cluster > 1 ? kPackedCluster
                                                                           : 1.0;
-  const bool is_narrow = config.n <= 64 && config.terms == 1 && !config.sparse;
+  const bool is_narrow = config.n <= 64 && config.terms() == 1 && !config.is_sparse();
   const double least = config.has_packed_weight()
                            ? packed_block(config, device, shares_multiprocessor(launch, device))
                        : is_narrow ? kNarrowBlock + kNarrowColumn * config.n
@@ -230,8 +230,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
   // The problem of partial sums has a matrix for each slice.
   const double matrices = launch.cluster_adds ? 1 : launch.slices;
-  const double gemms = config.terms > 1 ? split_product_count(config.terms) : 1;
-  const double mma_share = config.sparse ? 0.5 : 1.0;
+  const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
+  const double mma_share = config.is_sparse() ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
                         cluster_sum_clocks(config, launch);
@@ -243,7 +243,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
                                                          : 0.0;
   const double start = kLaunch + cluster * (launch.cluster / 2) + adds;
   // The constants of split FP32 were fitted to the clock of large problems.
-  const double rate = config.terms > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
+  const double rate = config.terms() > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
   return start + clocks / rate;
 }
 
@@ -274,7 +274,7 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 bool visits_whole_rows(const GemmConfig& config, const Problem& problem, const Device& device,
                        const LaunchConfig& launch) {
   const double bytes_b = matrix_bytes(problem[Slot::b], problem.k, problem.n, problem.batch);
-  return problem.batch == 1 && !config.sparse && !launch.result_fits_l2 &&
+  return problem.batch == 1 && !config.is_sparse() && !launch.result_fits_l2 &&
          bytes_b <= kKeptShare * double(device.l2_bytes);
 }
 
@@ -323,7 +323,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   best.microseconds = HUGE_VAL;
   // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
   const std::int64_t largest =
-      cluster_adds ? 1 : std::min<std::int64_t>(rows, config.sparse ? 2 : 4);
+      cluster_adds ? 1 : std::min<std::int64_t>(rows, config.is_sparse() ? 2 : 4);
   for (const int size : kClusterSizes) {
     if (cluster == 0 ? size > largest : size != cluster) continue;
     LaunchConfig launch;

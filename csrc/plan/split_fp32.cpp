@@ -125,7 +125,8 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
   constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
   plan.estimate.microseconds = plan.main.microseconds + kPasses + estimate_us(split.a, device) +
                                estimate_us(split.b, device);
-  const int terms = !f16 || kCatalog[alternative->config_index].terms > 1 ? kBf16Terms : kF16Terms;
+  const int terms =
+      !f16 || kCatalog[alternative->config_index].terms() > 1 ? kBf16Terms : kF16Terms;
   carve_split_workspace(split.a, terms, plan);
   carve_split_workspace(split.b, terms, plan);
   split.decision = carve_workspace(plan.workspace, sizeof(std::uint32_t));

@@ -58,8 +58,8 @@ def test_the_tests_know_the_architecture(arch):
 
 def test_a_folder_is_compiled_for_code_that_has_its_instructions():
     arches = tuple(toolchain.parse_arches(toolchain.DEFAULT_ARCHES))
-    for path in (ROOT / "csrc/kernels").glob("sm*/instances/*.cu"):
-        oldest = int(path.parent.parent.name.removeprefix("sm"))
+    for path in (ROOT / "csrc/kernels").glob("sm*/instances.cu"):
+        oldest = int(path.parent.name.removeprefix("sm"))
         for arch in toolchain.file_arches(str(path.relative_to(ROOT)), arches):
             assert toolchain.capability(arch) >= oldest
             # A folder of 90 or later has instructions of one architecture alone.

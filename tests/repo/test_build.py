@@ -223,9 +223,10 @@ def test_a_gpu_runs_the_same_code_of_its_own_build_and_of_everything(gpu):
         return info.code(int(gpu.replace(".", "")), ",".join(arches))
 
     assert code(default) == code(ALL) != "none"
-    for path in (ROOT / "csrc").rglob("*.cu"):
-        source = str(path.relative_to(ROOT))
-        codes = {code(toolchain.file_arches(source, tuple(arches))) for arches in (default, ALL)}
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.cu")]
+    for source in [*files, "csrc/kernels/sm80/instances/sm89_dense_fp8.cu"]:
+        lists = [toolchain.file_arches(source, tuple(arches)) for arches in (default, ALL)]
+        codes = {code(arches) if arches else "none" for arches in lists}
         assert len(codes) == 1, source
 
 
@@ -325,7 +326,7 @@ def test_gencode():
             ("8.0", "8.0+PTX", "8.9", "9.0a"),
         ),
         ("8.9@9.0", ("8.9@9.0",), ("8.9@9.0",), ("8.9@9.0",)),
-        ("8.0@9.0", ("8.0@9.0",), ("8.9",), ("8.0@9.0",)),
+        ("8.0@9.0", ("8.0@9.0",), (), ("8.0@9.0",)),
         ("8.6 8.9", ("8.6", "8.9"), ("8.9",), ("8.6", "8.9")),
     ],
 )
@@ -335,19 +336,11 @@ def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, conve
     def of(source: str) -> tuple[str, ...]:
         return toolchain.file_arches(f"csrc/kernels/{source}", arches)
 
-    assert of("sm80/instances/f16.cu") == of("sm80/instances/int8.cu") == sm80
-    assert of("sm80/instances/fp8.cu") == fp8
+    assert of("sm80/instances/sm80_dense_f16.cu") == of("sm80/instances/sm80_packed.cu") == sm80
+    assert of("sm80/instances/sm89_dense_fp8.cu") == fp8
     assert of("passes/quantize.cu") == of("passes/add_slices.cu") == converts
     assert of("passes/repack.cu") == of("sparse/prune.cu") == sm80
-    assert of("sm90/instances/fp8.cu") == of("sm90/instances/fp64.cu") == ("9.0a",)
-
-
-def test_the_slowest_files_are_compiled_first():
-    files = [str(path.relative_to(ROOT)) for path in (ROOT / "csrc").rglob("*.c*")]
-    order = sorted(files, key=toolchain.compile_rank)
-    slow = [file for file in files if file.endswith(toolchain.SLOWEST)]
-    assert set(order[: len(slow)]) == set(slow)
-    assert all(any(file.endswith(end) for file in slow) for end in toolchain.SLOWEST)
+    assert of("sm90/instances/sm90a_gemv.cu") == ("9.0a",)
 
 
 # The report of ptxas.

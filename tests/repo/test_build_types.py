@@ -34,7 +34,7 @@ CUDA = dataclasses.replace(
     arches=("8.0", "8.0+PTX", "8.9", "9.0a"),
 )
 DENSE = "csrc/cpu/dense.cpp"
-HOPPER = "csrc/kernels/sm90/instances/bf16.cu"
+HOPPER = "csrc/kernels/sm90/instances/sm90a_dense_bf16_TN.cu"
 
 
 def variants() -> dict[str, setup.Config]:
@@ -92,6 +92,30 @@ def test_debug_build_keeps_symbols_and_the_code_of_kernels():
     assert "-G" not in debug  # wgmma would be serialised
 
 
+def test_a_unit_is_compiled_by_the_file_that_has_its_mainloop():
+    for source, macros in setup.units(CUDA).items():
+        text = (ROOT / toolchain.file_of(source)).read_text()
+        assert f"defined({macros[1].removeprefix('-D')})" in text, source
+        assert set(macros) <= set(setup.nvcc_command(CUDA, source))
+
+
+def test_a_build_of_some_kernels_has_their_units_alone():
+    def units(**changes: object) -> list[str]:
+        return [Path(source).stem for source in setup.units(dataclasses.replace(CUDA, **changes))]
+
+    assert units(kernels="sm80_s8_,gemv_sparse") == ["sm80_dense_int8", "sm80_sparse_int8"]
+    assert not [unit for unit in units(arches=("8.0",)) if not unit.startswith("sm80_")]
+    assert setup.library_sources(CUDA)[: len(units())] == list(setup.units(CUDA))
+
+
+def test_the_slowest_files_are_compiled_first():
+    files = setup.library_sources(CUDA)
+    order = sorted(files, key=toolchain.compile_rank)
+    slow = [file for file in files if file.endswith(toolchain.SLOWEST)]
+    assert set(order[: len(slow)]) == set(slow)
+    assert all(any(file.endswith(end) for file in slow) for end in toolchain.SLOWEST)
+
+
 def test_unknown_build_type_is_named():
     assert setup.find_build_type("") == "release"
     with pytest.raises(RuntimeError, match="'fast'; expected one of release, debug, coverage"):
@@ -102,10 +126,11 @@ def test_compile_commands_name_every_file(tmp_path, monkeypatch):
     """clangd reads them: nvcc's own flags, which clang refuses, are left out."""
     monkeypatch.setattr(setup, "ROOT", tmp_path)
     monkeypatch.setattr(setup, "library_sources", lambda config: [DENSE, HOPPER])
+    monkeypatch.setattr(setup, "units", lambda config: {HOPPER: []})
     (tmp_path / CUDA.folder).mkdir(parents=True)
     setup.write_compile_commands(CUDA)
     entries = json.loads((tmp_path / "compile_commands.json").read_text())
-    assert [entry["file"] for entry in entries] == [DENSE, HOPPER]
+    assert [entry["file"] for entry in entries] == [DENSE, "csrc/kernels/sm90/instances.cu"]
     assert {entry["directory"] for entry in entries} == {str(tmp_path)}
     assert entries[0]["arguments"][0] == "g++"
     hopper = entries[1]["arguments"]

@@ -22,7 +22,7 @@ namespace tcgemm::sm90 {
 // accumulators. The epilogue of s32 has its values twice, as s32 and as f32.
 constexpr int epilogue_columns(const GemmConfig& config) {
   const bool s32 = config.accumulator == DType::s32, interleaved = config.interleaved_rows();
-  const bool few_registers = config.warpgroups >= 3 || config.mma_sync;
+  const bool few_registers = config.warpgroups >= 3 || config.is_packed_mma();
   if (s32 + interleaved + few_registers >= 2) return 16;
   return s32 || interleaved || config.warpgroups >= 3 || config.m64_blocks == 2 || config.promotes()
              ? 32
@@ -37,18 +37,18 @@ struct FragmentEpilogue {
   static constexpr tile::RowOrder kRowOrder =
       kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
   static constexpr int kUnit = std::gcd(kConfig.n, epilogue_columns(kConfig));
-  static constexpr int kUnrolledUnit = kConfig.warpgroups >= 3 || kConfig.mma_sync ? 16 : 32;
+  static constexpr int kUnrolledUnit = kConfig.warpgroups >= 3 || kConfig.is_packed_mma() ? 16 : 32;
   // The units whose addends have registers during the mainloop: with one more, 128x256 spills.
   // Another warpgroup's mainloop hides the epilogue of pingpong, so that needs none. Three
   // warpgroups lack the registers.
-  static constexpr bool kHasEarlyAddends = kPath == EpiloguePath::fused && kConfig.is_dense_ss() &&
-                                           kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 &&
-                                           kConfig.n > 64 && kConfig.n <= 256;
+  static constexpr bool kHasEarlyAddends =
+      kPath == EpiloguePath::fused && kConfig.mainloop == Mainloop::dense &&
+      kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 && kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
   // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
   // of the time.
   static constexpr bool kUnrollsTerms = kConfig.layout == Layout::TN && kConfig.n >= 128 &&
-                                        bits(kConfig.input) <= 16 && !kConfig.block_scaled &&
+                                        bits(kConfig.input) <= 16 && !kConfig.block_scaled() &&
                                         kConfig.accumulator == DType::f32;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,

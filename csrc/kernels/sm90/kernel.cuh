@@ -31,7 +31,7 @@ struct Gemm {
   static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The other mainloops have no registers for the vector.
   static constexpr bool kLoadsVectorAhead =
-      kSharesVector && (kConfig.is_dense_ss() || kConfig.promotes());
+      kSharesVector && (kConfig.mainloop == tcgemm::Mainloop::dense || kConfig.promotes());
 
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
@@ -60,7 +60,8 @@ struct Gemm {
   // Whether each layout of the packed weight has its own consumer, with an epilogue, and not only
   // its own loop. Loops that join leave too few registers for 128x256, and for warpgroups that
   // divide k.
-  static constexpr bool kHasConsumerForLayout = kConfig.has_packed_weight() && !kConfig.mma_sync &&
+  static constexpr bool kHasConsumerForLayout = kConfig.has_packed_weight() &&
+                                                !kConfig.is_packed_mma() &&
                                                 (kConfig.k_groups() > 1 || kConfig.n > 128);
 
   // Each consumer warp calls this before Frame::finish_start, after which all see the code pairs.
@@ -88,7 +89,7 @@ struct Gemm {
     Frame::start(cluster);
     Frame::finish_start(cluster);
     [[maybe_unused]] const int warp = threadIdx.x / 32 - 1;
-    if constexpr (kConfig.block_scaled) load_scales(params, shared, cluster, warp);
+    if constexpr (kConfig.block_scaled()) load_scales(params, shared, cluster, warp);
     if constexpr (kConfig.tma_stores_columns() && kPath == EpiloguePath::plain)
       if (params.tma_store == TmaStore::columns && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
@@ -99,7 +100,7 @@ struct Gemm {
     ptx::tma_prefetch(&params.a);
     ptx::tma_prefetch(&params.b);
     if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
-    shared.barriers.initialise(kConfig.block_scaled ? 1 + ScaleProducer<kConfig>::kWriters : 1,
+    shared.barriers.initialise(kConfig.block_scaled() ? 1 + ScaleProducer<kConfig>::kWriters : 1,
                                kConfig.stage_readers() * cluster.size);
   }
 
@@ -119,11 +120,11 @@ struct Gemm {
                               Cluster cluster) {
     if (!ptx::elect()) return;
     typename Mainloop::PipelineState state;
-    if constexpr (kConfig.terms > 1) {
+    if constexpr (kConfig.terms() > 1) {
       Frame::begin_loads();
       if (!Mainloop::decided(params)) return;
     }
-    bool is_first_tile = kConfig.terms == 1;
+    bool is_first_tile = kConfig.terms() == 1;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       auto [matrix, k_block] = origin(params, cluster, batch);
       TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
@@ -204,11 +205,11 @@ struct Gemm {
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
-    if constexpr (kConfig.terms > 1) {
+    if constexpr (kConfig.terms() > 1) {
       Frame::finish_start(cluster);
       if (!Mainloop::decided(params)) return;
     }
-    bool is_first_tile = kConfig.terms == 1;
+    bool is_first_tile = kConfig.terms() == 1;
     const auto compute_tile = [&](int tile_row, int col, int batch, int k_blocks,
                                   const auto& advance) __attribute__((always_inline)) {
       // The set-up before the loop over the tiles needs no operand, and does not wait.
@@ -238,7 +239,7 @@ struct Gemm {
       else if constexpr (kConfig.has_packed_weight())
         Mainloop::template multiply_packed<Reader>(params, shared, first.uniform(), k_blocks,
                                                    warpgroup, cluster, accumulators, meanwhile);
-      else if constexpr (kConfig.block_scaled)
+      else if constexpr (kConfig.block_scaled())
         Mainloop::multiply_scaled(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
                                   accumulators, meanwhile);
       else
@@ -255,7 +256,7 @@ struct Gemm {
       if constexpr (kConfig.sums_in_cluster())
         if (adds_slices && !ClusterSum<kConfig>::add(shared, cluster, warpgroup, accumulators))
           return;
-      if constexpr (kConfig.terms > 1)
+      if constexpr (kConfig.terms() > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)

@@ -81,9 +81,9 @@ struct TmaProducer {
   static constexpr int kRowBytes = kConfig.row_bytes();
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kTermBytesB = kConfig.loaded_n() * kRowBytes;
-  static constexpr int kBytesA = kConfig.terms * kTermBytesA;
+  static constexpr int kBytesA = kConfig.terms() * kTermBytesA;
   // The place of the metadata of a 2:4 operand, or of the scales of a packed weight.
-  static constexpr int kMetadataOffset = kBytesA + kConfig.terms * kTermBytesB;
+  static constexpr int kMetadataOffset = kBytesA + kConfig.terms() * kTermBytesB;
   static constexpr int kBoxMn = kConfig.box_mn(), kBoxBytes = kConfig.tile_k() * 128;  // MN-major
   static_assert(kBytesA % 1024 == 0 && kConfig.stage_bytes() % 1024 == 0,
                 "swizzled tiles begin at multiples of 1024 bytes");
@@ -142,7 +142,7 @@ struct TmaProducer {
     if constexpr (kConfig.has_packed_weight())
       return kBytesA + rows_b_ * kRowBytes + packed_.scale_bytes();
     if constexpr (kHasEdgeA || kHasEdgeB)
-      return kConfig.terms * (rows_a_ * kConfig.row_bytes_a() + rows_b_ * kRowBytes) +
+      return kConfig.terms() * (rows_a_ * kConfig.row_bytes_a() + rows_b_ * kRowBytes) +
              kConfig.metadata_bytes();
     return kConfig.loaded_bytes();
   }
@@ -153,25 +153,25 @@ struct TmaProducer {
     const int k = k_block * kConfig.box_k();
     int batch = batch_a_;
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term) {
+    for (int term = 0; term < kConfig.terms(); ++term) {
       load_term_a(stage + term * kTermBytesA, full, k, batch);
-      if constexpr (kConfig.terms > 1) batch += params_.split.copies_a;
+      if constexpr (kConfig.terms() > 1) batch += params_.split.copies_a;
     }
-    if constexpr (kConfig.sparse) load_metadata(stage + kMetadataOffset, full, k_block);
+    if constexpr (kConfig.is_sparse()) load_metadata(stage + kMetadataOffset, full, k_block);
   }
 
   __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {
     const int k = k_block * kConfig.box_k();
     int batch = batch_b_;
 #pragma unroll
-    for (int term = 0; term < kConfig.terms; ++term) {
+    for (int term = 0; term < kConfig.terms(); ++term) {
       load_term_b(to + term * kTermBytesB, full, k, batch);
-      if constexpr (kConfig.terms > 1) batch += params_.split.copies_b;
+      if constexpr (kConfig.terms() > 1) batch += params_.split.copies_b;
     }
   }
 
   __device__ void load_term_a(std::uint32_t shared, std::uint32_t full, int k, int batch) const {
-    if constexpr (kConfig.sparse) {
+    if constexpr (kConfig.is_sparse()) {
       ptx::tma_load_interleaved(shared, map_a_, full, k / 2, row_ / 16);
     } else if constexpr (major_a(kConfig.layout) == Major::K) {
       if (rows_a_ != 0) ptx::tma_load(shared, map_a_, full, k, row_, batch);

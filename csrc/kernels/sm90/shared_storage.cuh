@@ -52,7 +52,7 @@ struct SharedStorage {
 template <GemmConfig kConfig>
 __device__ inline std::uint32_t released_barrier(const SharedStorage<kConfig>& shared, int stage,
                                                  Cluster cluster) {
-  const int thread = threadIdx.x % (kConfig.mma_sync ? 32 : 128);
+  const int thread = threadIdx.x % (kConfig.is_packed_mma() ? 32 : 128);
   if (thread >= cluster.size) return 0;
   // The CTAs of a cluster that adds slices release their own stages.
   const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;

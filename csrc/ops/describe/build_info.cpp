@@ -50,8 +50,8 @@ JsonArray configs() {
                  .add("input", name(config.input))
                  .add("input_b", name(config.input_b))
                  .add("accumulator", name(config.accumulator))
-                 .add("terms", int(config.terms))
-                 .add("sparse", bool(config.sparse)));
+                 .add("terms", config.terms())
+                 .add("sparse", config.is_sparse()));
   }
   return rows;
 }

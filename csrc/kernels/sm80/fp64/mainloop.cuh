@@ -24,7 +24,7 @@ namespace tcgemm::sm80 {
 // arrived and that the previous one is free.
 template <GemmConfig kConfig>
 struct Fp64Mainloop {
-  static_assert(kConfig.is_dense_ss() && kConfig.input == DType::f64 &&
+  static_assert(kConfig.mainloop == Mainloop::fp64 && kConfig.input == DType::f64 &&
                 kConfig.accumulator == DType::f64);
   static constexpr const isa::Instruction* kInstruction =
       isa::find(isa::InstructionKind::mma, DType::f64, DType::f64, DType::f64, kConfig.arch);

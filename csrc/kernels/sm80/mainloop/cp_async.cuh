@@ -32,16 +32,16 @@ namespace tcgemm::sm80 {
 // arrived and that the previous one is free.
 template <GemmConfig kConfig>
 struct CpAsyncMainloop {
-  static_assert(kConfig.terms == 1 && kConfig.operand_source == OperandSource::SS,
-                "CpAsyncMainloop serves GEMMs with both operands in shared memory");
-  static_assert(!kConfig.sparse || (!kConfig.promotes() && major_a(kConfig.layout) == Major::K));
+  static_assert(kConfig.mainloop == Mainloop::dense || kConfig.promotes() || kConfig.is_sparse());
+  static_assert(!kConfig.is_sparse() ||
+                (!kConfig.promotes() && major_a(kConfig.layout) == Major::K));
   static constexpr const isa::Instruction* kInstruction =
-      isa::find(kConfig.sparse ? isa::InstructionKind::mma_sparse : isa::InstructionKind::mma,
+      isa::find(kConfig.is_sparse() ? isa::InstructionKind::mma_sparse : isa::InstructionKind::mma,
                 kConfig.input, kConfig.input_b, kConfig.accumulator);
   static_assert(kInstruction != nullptr && kInstruction->arch == kConfig.arch);
   static_assert(kInstruction->m == 16 && kInstruction->n == 8);
   static constexpr int kStepsB =
-      kConfig.sparse ? 2 : 1;  // steps of 32 bytes of k of b for one of a
+      kConfig.is_sparse() ? 2 : 1;  // steps of 32 bytes of k of b for one of a
   static_assert(kInstruction->k * bits(kConfig.input) == 256 * kStepsB &&
                 bits(kConfig.input_b) == bits(kConfig.input));
 
@@ -55,14 +55,14 @@ struct CpAsyncMainloop {
   static constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
   static constexpr Major kMajorA = major_a(kConfig.layout), kMajorB = major_b(kConfig.layout);
 
-  using ProducerA =
-      CpAsyncProducer<kConfig.input, kMajorA, kConfig.tile_m(), kConfig.threads(), kConfig.sparse>;
+  using ProducerA = CpAsyncProducer<kConfig.input, kMajorA, kConfig.tile_m(), kConfig.threads(),
+                                    kConfig.is_sparse()>;
   using ProducerB = CpAsyncProducer<kConfig.input_b, kMajorB, kConfig.tile_n(), kConfig.threads()>;
   static constexpr int kStepA = ProducerA::kCopies / kSteps, kStepB = ProducerB::kCopies / kSteps;
   static_assert(kStepA * kSteps == ProducerA::kCopies && kStepB * kSteps == ProducerB::kCopies);
 
   using LoaderA = FragmentLoader<kConfig.input, kMajorA, MatrixOrder::mn_first, kWarpM,
-                                 ProducerA::kBlockBytes, kConfig.sparse>;
+                                 ProducerA::kBlockBytes, kConfig.is_sparse()>;
   using LoaderB = FragmentLoader<kConfig.input_b, kMajorB, MatrixOrder::k_first, kWarpN,
                                  ProducerB::kBlockBytes>;
   using FragmentsA = typename LoaderA::Fragments;
@@ -103,8 +103,9 @@ struct CpAsyncMainloop {
         params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
     if (k_blocks == 0) return;
     const int stored_k_a =
-        kConfig.sparse ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
-                       : stored_k(params);
+        kConfig.is_sparse()
+            ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
+            : stored_k(params);
     ProducerA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m,
                 stored_k_a, batch);
     ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
@@ -229,7 +230,7 @@ struct CpAsyncMainloop {
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; ++k_block) {
       promotion.begin(partial);
-#pragma unroll(kConfig.sparse ? kSteps : 1)
+#pragma unroll(kConfig.is_sparse() ? kSteps : 1)
       for (int step = 0; step < kSteps; ++step) {
         FragmentsA fragments_a;
         FragmentsB fragments_b;
@@ -279,7 +280,7 @@ struct CpAsyncMainloop {
       for (int j = 0; j < kWarpN / 8; ++j) {
         Register* const sums = &accumulators[i][j * kBlockRegisters];
         const std::uint32_t* const first = &b[0][j / 2][j % 2 * 2];
-        if constexpr (kConfig.sparse)
+        if constexpr (kConfig.is_sparse())
           ptx::mma_sparse<kConfig.input, kConfig.input_b>(
               sums, a[i], first, &b[1][j / 2][j % 2 * 2], metadata.words[step][i], step);
         else

@@ -27,9 +27,8 @@ namespace tcgemm::sm80 {
 // barrier a k-block shows that the next stage has arrived and that the previous one is free.
 template <GemmConfig kConfig>
 struct PackedMainloop {
-  static_assert(kConfig.has_packed_weight() && kConfig.operand_source == OperandSource::RS &&
-                kConfig.layout == Layout::TN && kConfig.accumulator == DType::f32 &&
-                kConfig.tile_m() == PackedLayout::kRows);
+  static_assert(kConfig.mainloop == Mainloop::packed && kConfig.layout == Layout::TN &&
+                kConfig.accumulator == DType::f32 && kConfig.tile_m() == PackedLayout::kRows);
   static constexpr int kWarps = kConfig.threads() / 32;
   static constexpr int kFragments = kConfig.m64_blocks;
   static constexpr int kWarpM = 16 * kFragments, kWarpN = kConfig.tile_n();

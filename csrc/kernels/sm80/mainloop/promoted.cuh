@@ -46,9 +46,8 @@ struct LaneScales {
 
 template <GemmConfig kConfig, int kWarpM, int kWarpN>
 struct Promotion {
-  static_assert(kConfig.promote <= 1, "sums are added after every k-block");
   static_assert(!kConfig.promotes() || kConfig.accumulator == DType::f32);
-  static_assert(!kConfig.block_scaled || kConfig.tile_k() == kScaleBlock);
+  static_assert(!kConfig.block_scaled() || kConfig.tile_k() == kScaleBlock);
   static_assert(kWarpM <= kScaleBlock && kScaleBlock % kWarpM == 0);
   static_assert(kWarpN <= kScaleBlock && kScaleBlock % kWarpN == 0);
   static constexpr int kRows = kWarpM / 8, kColumns = kWarpN / 8;
@@ -58,7 +57,7 @@ struct Promotion {
 
   // For the warp's tile of matrix `batch`, which begins at (row, col).
   __device__ Promotion(const CpAsyncParams& params, int row, int col, int batch) {
-    if constexpr (kConfig.block_scaled) {
+    if constexpr (kConfig.block_scaled()) {
       const int lane = threadIdx.x % 32;
       rows.begin(params.scale_a, row + lane / 4, params.extent.m, batch);
       columns.begin(params.scale_b, col + lane % 4 * 2, params.extent.n, batch);
@@ -74,7 +73,7 @@ struct Promotion {
 #pragma unroll
         for (auto& sum : fragment) sum = 0;
     }
-    if constexpr (kConfig.block_scaled) {
+    if constexpr (kConfig.block_scaled()) {
       rows.read();
       columns.read();
     }
@@ -92,7 +91,7 @@ struct Promotion {
           for (int c = 0; c < 2; ++c) {
             const int at = 4 * j + 2 * (i % 2) + c;
             const float sum = sums[i / 2][at];
-            if constexpr (kConfig.block_scaled)
+            if constexpr (kConfig.block_scaled())
               accumulators[i / 2][at] += rows.values[i][0] * columns.values[j][c] * sum;
             else
               accumulators[i / 2][at] += sum;

@@ -26,7 +26,7 @@ template <GemmConfig kConfig, int kFragments>
 struct SparseMetadata {
   static constexpr int kWords = bits(kConfig.input) == 8 ? 2 : 1;  // words of a lane
   static constexpr int kBytes = 4 * kWords;
-  static_assert(!kConfig.sparse || kConfig.threads() * kBytes == kConfig.metadata_bytes());
+  static_assert(!kConfig.is_sparse() || kConfig.threads() * kBytes == kConfig.metadata_bytes());
 
   // The words that this thread copies for the next stage.
   const char* pointer;
@@ -39,7 +39,7 @@ struct SparseMetadata {
 
   // For the tile whose first row is `row`; the warp begins at row `warp_row` of the tile.
   __device__ SparseMetadata(const SparseParams& params, int row, int warp_row, int k_blocks) {
-    if constexpr (kConfig.sparse) {
+    if constexpr (kConfig.is_sparse()) {
       // The metadata is padded past the last row and past its end: MetadataTiles::kSlack.
       pointer = reinterpret_cast<const char*>(params.tiles) +
                 std::int64_t(row / MetadataTiles::kRows) * MetadataTiles::kLanes * kBytes +
@@ -54,7 +54,7 @@ struct SparseMetadata {
   // Copies the metadata of the next k-block to `stage`. Past the last k-block it writes zeros,
   // which are not multiplied.
   __device__ void copy(std::uint32_t stage) {
-    if constexpr (kConfig.sparse) {
+    if constexpr (kConfig.is_sparse()) {
       ptx::cp_async_element<kBytes>(stage + copy_offset, pointer, remaining > 0);
       pointer += stride;
       --remaining;
@@ -63,7 +63,7 @@ struct SparseMetadata {
 
   // Loads the words of a step from the metadata at `stage`. Steps must be loaded in order.
   __device__ void load(std::uint32_t stage, int step) {
-    if constexpr (kConfig.sparse) {
+    if constexpr (kConfig.is_sparse()) {
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
         const std::uint32_t address = stage + load_offset + i * 32 * kBytes;

@@ -28,7 +28,7 @@ namespace tcgemm::sm90 {
 // reads next, and releases a stage by itself.
 template <GemmConfig kConfig>
 struct Fp64Mainloop {
-  static_assert(kConfig.is_dense_ss() && kConfig.accumulator == DType::f64);
+  static_assert(kConfig.mainloop == Mainloop::fp64 && kConfig.accumulator == DType::f64);
   static_assert(kConfig.input == DType::f64 || kConfig.input == DType::f32);
   // The instruction for the operands as they are in registers.
   static constexpr const isa::Instruction* kInstruction =

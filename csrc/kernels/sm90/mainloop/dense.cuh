@@ -20,28 +20,25 @@ namespace tcgemm::sm90 {
 // The WGMMA instruction of a config, n columns wide. Asserts that the hardware has it.
 template <GemmConfig kConfig>
 constexpr ptx::WgmmaType wgmma_type(int n) {
-  constexpr const isa::Instruction* kInstruction =
-      isa::find(kConfig.sparse ? isa::InstructionKind::wgmma_sparse : isa::InstructionKind::wgmma,
-                kConfig.input, kConfig.input_b, kConfig.accumulator);
+  constexpr const isa::Instruction* kInstruction = isa::find(
+      kConfig.is_sparse() ? isa::InstructionKind::wgmma_sparse : isa::InstructionKind::wgmma,
+      kConfig.input, kConfig.input_b, kConfig.accumulator);
   static_assert(kInstruction != nullptr);
-  static_assert(kInstruction->mn_major || kConfig.layout == Layout::TN ||
-                    kConfig.operand_source == OperandSource::RS,
+  static_assert(kInstruction->mn_major || kConfig.layout == Layout::TN || kConfig.is_rs(),
                 "8-bit and tf32 operands in shared memory are K-major");
-  const bool a_in_registers =
-      kConfig.operand_source == OperandSource::RS && bits(kConfig.input) == 16;
+  const bool a_in_registers = kConfig.is_rs() && bits(kConfig.input) == 16;
   return {n,
           kConfig.input,
           kConfig.input_b,
           kConfig.accumulator,
           kConfig.layout,
-          kConfig.sparse,
+          kConfig.is_sparse(),
           a_in_registers};
 }
 
 template <GemmConfig kConfig>
 struct DenseMainloop {
-  static_assert(kConfig.is_dense_ss(),
-                "DenseMainloop serves dense GEMMs with both operands in shared memory");
+  static_assert(kConfig.mainloop == Mainloop::dense);
   // An instruction has at most 256 columns. A wider tile has two, side by side.
   static constexpr int kPiece = kConfig.n > 256 ? 192 : kConfig.n;
   static constexpr int kBlockBytes = 64 * 128;

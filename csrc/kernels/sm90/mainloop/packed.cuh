@@ -27,9 +27,8 @@ namespace tcgemm::sm90 {
 //   wait for step 0 of block i, decode step 0 of block i + 1, issue it | the same for step 1 | ..
 template <GemmConfig kConfig>
 struct PackedMainloop {
-  static_assert(kConfig.has_packed_weight() && kConfig.operand_source == OperandSource::RS &&
-                kConfig.layout == Layout::TN && kConfig.m64_blocks == 1 &&
-                kConfig.accumulator == DType::f32);
+  static_assert(kConfig.mainloop == Mainloop::packed && kConfig.layout == Layout::TN &&
+                kConfig.m64_blocks == 1 && kConfig.accumulator == DType::f32);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
 
   using PipelineState = tile::UnrolledState<kConfig.stages>;

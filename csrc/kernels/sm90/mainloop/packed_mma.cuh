@@ -20,7 +20,7 @@ namespace tcgemm::sm90 {
 
 template <GemmConfig kConfig>
 struct PackedMmaMainloop {
-  static_assert(kConfig.has_packed_weight() && kConfig.mma_sync && kConfig.layout == Layout::TN &&
+  static_assert(kConfig.is_packed_mma() && kConfig.layout == Layout::TN &&
                 kConfig.accumulator == DType::f32);
   using PipelineState = tile::PipelineState<kConfig.stages>;
   using Register = tile::Register<kConfig.accumulator>;

@@ -38,9 +38,8 @@ enum class ScaleKind { none, column_segments, columns };
 // multiplies a chunk while the other promotes.
 template <GemmConfig kConfig>
 struct PromotedMainloop {
-  static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
-  static_assert(kConfig.accumulator == DType::f32 && !kConfig.sparse && kConfig.terms == 1 &&
-                kConfig.operand_source == OperandSource::SS);
+  static_assert(kConfig.promotes() && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
+  static_assert(kConfig.accumulator == DType::f32 && kConfig.terms() == 1);
   template <ScaleKind kScaleKind>
   static constexpr bool kAlternates =
       kConfig.orders_warpgroups() && (kConfig.n == 256 || kScaleKind == ScaleKind::columns);
@@ -58,7 +57,7 @@ struct PromotedMainloop {
   static constexpr int kSteps = 4;
 
   using PipelineState =
-      std::conditional_t<kConfig.block_scaled, typename ScaleProducer<kConfig>::State,
+      std::conditional_t<kConfig.block_scaled(), typename ScaleProducer<kConfig>::State,
                          tile::PipelineState<kConfig.stages>>;
   using Register = float;
   static constexpr int kRegisters = kConfig.n / 2;

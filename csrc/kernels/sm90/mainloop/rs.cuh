@@ -102,10 +102,9 @@ struct FragmentTranspose<32> {
 // (tile::RowOrder::interleaved).
 template <GemmConfig kConfig>
 struct RsMainloop {
-  static_assert(kConfig.operand_source == OperandSource::RS && kConfig.layout == Layout::TT &&
+  static_assert(kConfig.mainloop == Mainloop::rs && kConfig.layout == Layout::TT &&
                 kConfig.input == kConfig.input_b && bits(kConfig.input) != 16 &&
-                kConfig.m64_blocks == 1 && kConfig.terms == 1 && !kConfig.promotes() &&
-                !kConfig.sparse);
+                kConfig.m64_blocks == 1);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static_assert(kConfig.tile_m() % TmaProducer<kConfig>::kBoxMn == 0,
                 "a is loaded in boxes of 128 bytes of m");

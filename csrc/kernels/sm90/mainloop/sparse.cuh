@@ -24,8 +24,7 @@ namespace tcgemm::sm90 {
 //           one step: 32 bytes of values, 64 bytes of k of b
 template <GemmConfig kConfig>
 struct SparseMainloop {
-  static_assert(kConfig.sparse && kConfig.terms == 1 && !kConfig.promotes() &&
-                kConfig.m64_blocks == 1 && kConfig.operand_source == OperandSource::SS &&
+  static_assert(kConfig.is_sparse() && kConfig.m64_blocks == 1 &&
                 major_a(kConfig.layout) == Major::K);
   static constexpr ptx::WgmmaType kType = wgmma_type<kConfig>(kConfig.n);
   static constexpr int kSteps = 2;

@@ -51,10 +51,8 @@ constexpr int chains(int terms, int main_steps) {
 // (order_barrier.cuh).
 template <GemmConfig kConfig>
 struct SplitFp32Mainloop {
-  static_assert(kConfig.promote == 1 && kConfig.m64_blocks == 1 && !kConfig.sparse &&
-                !kConfig.block_scaled);
-  static_assert((kConfig.input == DType::f16 && kConfig.terms == kF16Terms) ||
-                (kConfig.input == DType::bf16 && kConfig.terms == kBf16Terms));
+  static_assert(kConfig.mainloop == Mainloop::split_fp32 && kConfig.m64_blocks == 1);
+  static_assert(kConfig.input == DType::f16 || kConfig.input == DType::bf16);
   // MN-major b has blocks of 64 columns, so 192 columns are chunks of 128 and 64, not two of 96.
   static constexpr bool kEqualChunks = kConfig.n == 192 && major_b(kConfig.layout) == Major::K;
   static constexpr int kChunk = kEqualChunks ? 96 : kConfig.n < 128 ? kConfig.n : 128;
@@ -62,10 +60,10 @@ struct SplitFp32Mainloop {
   // results, have short chains.
   static constexpr bool kOverlaps = kConfig.warpgroups == 1;
   static constexpr int kMainSteps = !kOverlaps ? 4 : kConfig.n == 64 ? 1 : 2;
-  static constexpr int kChains = chains(kConfig.terms, kMainSteps);
+  static constexpr int kChains = chains(kConfig.terms(), kMainSteps);
   static constexpr int kItems = (kConfig.n + kChunk - 1) / kChunk * kChains;  // chains of a stage
   static constexpr int kRowBytes = kConfig.row_bytes();
-  static_assert(chain(kConfig.terms, kMainSteps, 0).steps * 32 == kRowBytes);
+  static_assert(chain(kConfig.terms(), kMainSteps, 0).steps * 32 == kRowBytes);
   static constexpr int kBlockBytes = 64 * kRowBytes;
   // The offset of kChunk columns of b in a descriptor, for either major.
   static constexpr std::uint64_t kChunkStep = kChunk * kRowBytes >> 4;
@@ -88,7 +86,7 @@ struct SplitFp32Mainloop {
 
   // True if the decision chose the terms of this kernel.
   __device__ static bool decided(const TmaParams& params) {
-    return ((*params.split.decision & kUseBf16) != 0) == (kConfig.terms == kBf16Terms);
+    return ((*params.split.decision & kUseBf16) != 0) == (kConfig.terms() == kBf16Terms);
   }
 
   template <class Meanwhile>
@@ -174,7 +172,7 @@ struct SplitFp32Mainloop {
 
   template <int kItem>
   __device__ static void promote(Partial<kItem>& partial, float (&accumulators)[kRegisters]) {
-    constexpr float kFactor = chain(kConfig.terms, kMainSteps, kItem % kChains).factor;
+    constexpr float kFactor = chain(kConfig.terms(), kMainSteps, kItem % kChains).factor;
     ptx::wgmma_results(partial);
     float* sums = accumulators + kItem / kChains * (kChunk / 2);
 #pragma unroll
@@ -186,7 +184,7 @@ struct SplitFp32Mainloop {
   template <int kItem>
   __device__ static void multiply_chain(std::uint32_t stage, int warpgroup,
                                         Partial<kItem>& partial) {
-    constexpr Chain kChain = chain(kConfig.terms, kMainSteps, kItem % kChains);
+    constexpr Chain kChain = chain(kConfig.terms(), kMainSteps, kItem % kChains);
     constexpr int kMmas = kChain.count * kChain.steps;
     const std::uint64_t a =
         ptx::wgmma_descriptor<major_a(kConfig.layout), kRowBytes>(stage + warpgroup * kBlockBytes);
@@ -201,7 +199,7 @@ struct SplitFp32Mainloop {
 
   template <int kItem, int i>
   __device__ static void multiply_step(std::uint64_t a, std::uint64_t b, Partial<kItem>& partial) {
-    constexpr Chain kChain = chain(kConfig.terms, kMainSteps, kItem % kChains);
+    constexpr Chain kChain = chain(kConfig.terms(), kMainSteps, kItem % kChains);
     constexpr int kMmas = kChain.count * kChain.steps;
     constexpr Chain::TermPair kPair = kChain.pairs[i / kChain.steps];
     constexpr std::uint64_t kStep = kChain.first_step + i % kChain.steps;

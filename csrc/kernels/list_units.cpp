@@ -1,0 +1,16 @@
+// Prints the units of this build and their mainloops, a pair a line, some of them often. The build
+// runs it.
+#include <cstdio>
+#include <string>
+
+#include "kernels/units.h"
+
+int main() {
+  using namespace tcgemm;
+  for (const GemmConfig& config : kCatalog)
+    for (int path = 0; path < kEpiloguePaths; ++path) {
+      const kernels::Unit unit = kernels::unit(config, EpiloguePath(path));
+      if (kernels::is_compiled(config, EpiloguePath(path)))
+        std::printf("%s %s\n", unit.name().text, std::string(unit.mainloop).c_str());
+    }
+}
