@@ -42,7 +42,7 @@ def machine(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "value"), [("", "AVX512_CORE_BF16"), ("avx512_fp16\n", "AVX512_CORE_FP16")]
+    ("flags", "value"), [("", "AVX512_CORE_BF16"), ("avx512_fp16\n", "AVX512_CORE_FP16")]
 )
 def test_forbidden_amx_is_avoided(machine, flags, value):
     starts = machine(WITH_AMX + flags, DIES)
