@@ -4,7 +4,8 @@ csrc/ops/check decides whether a call is accepted. Python needs this table befor
 and gradients need the dtypes of results, and swap_linear needs the devices.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, overload
 
 import torch
 
@@ -66,6 +67,34 @@ DIFFERENTIABLE = (*_FLOATS, torch.float64)  # results of another dtype carry no 
 
 
 NAMES = {row.torch: row.name for row in TABLE} | {torch.int32: "s32"}
+
+
+@overload
+def of(
+    function: str, name: str, value: torch.dtype | str, accepted: Iterable[torch.dtype] = ...
+) -> torch.dtype: ...
+@overload
+def of(
+    function: str, name: str, value: torch.dtype | str | None, accepted: Iterable[torch.dtype] = ...
+) -> torch.dtype | None: ...
+def of(
+    function: str,
+    name: str,
+    value: torch.dtype | str | None,
+    accepted: Iterable[torch.dtype] = NAMES,
+) -> torch.dtype | None:
+    """The dtype that an argument means: torch.int8 for "int8" and "torch.int8". Values of other
+    types come back as they are. Raises RuntimeError for a str that names no accepted dtype."""
+    if not isinstance(value, str):
+        return value
+    words = {str(dtype).removeprefix("torch."): dtype for dtype in accepted}
+    dtype = words.get(value.removeprefix("torch."))
+    if dtype is None:
+        raise RuntimeError(
+            f"{function}: {name} is {value!r}, but it must be one of {', '.join(words)}; pass one "
+            "of these, as a torch.dtype or its name."
+        )
+    return dtype
 
 
 def short_name(dtype: torch.dtype | str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional as F
 
+from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
@@ -53,10 +54,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         vdim: int | None = None,
         batch_first: bool = False,
         device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         *,
         batch_invariant: bool = False,
     ) -> None:
+        dtype = dtypes.of("tcgemm.nn.MultiheadAttention", "dtype", dtype)
         super().__init__(
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
             *(kdim, vdim, batch_first, device, dtype),

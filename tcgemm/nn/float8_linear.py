@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.optimizer_steps import follow
@@ -127,7 +128,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
         out_features: int,
         bias: bool = True,
         device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         *,
         activation: Activation | None = None,
         scaling: Float8Scaling = "current",
@@ -137,6 +138,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
     ) -> None:
         check_activation(_NAME, activation)
         _check(scaling, history, precision, batch_invariant)
+        dtype = dtypes.of(_NAME, "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.scaling, self.history, self.precision = scaling, history, precision

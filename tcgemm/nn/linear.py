@@ -110,13 +110,14 @@ class Linear(HasActivation, torch.nn.Linear):
         out_features: int,
         bias: bool = True,
         device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         *,
         activation: Activation | None = None,
         prepare: bool = True,
         batch_invariant: bool = False,
     ) -> None:
         check_activation("tcgemm.nn.Linear", activation)
+        dtype = dtypes.of("tcgemm.nn.Linear", "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.prepare = prepare

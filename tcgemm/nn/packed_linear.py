@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
@@ -105,14 +106,15 @@ class PackedLinear(HasActivation, torch.nn.Module):
         format: PackedFormat = "int4",
         group_size: int | Literal["default"] | None = "default",
         zero_points: bool = False,
-        scale_dtype: torch.dtype | None = None,
+        scale_dtype: torch.dtype | str | None = None,
         table: Tensor | Sequence[float] | None = None,
         activation: Activation | None = None,
-        bias_dtype: torch.dtype | None = None,
+        bias_dtype: torch.dtype | str | None = None,
         batch_invariant: bool = False,
     ) -> None:
         super().__init__()
         check_activation(_NAME, activation)
+        bias_dtype = dtypes.of(_NAME, "bias_dtype", bias_dtype)
         shown = bias_dtype or torch.get_default_dtype()
         one = torch.zeros(1, in_features, dtype=shown, device=device)
         packed = pack_weight(
@@ -152,7 +154,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         *,
         method: PackMethod = "nearest",
         zero_points: bool = False,
-        scale_dtype: torch.dtype | None = None,
+        scale_dtype: torch.dtype | str | None = None,
         table: Tensor | Sequence[float] | None = None,
         batch_invariant: bool = False,
     ) -> Self:
@@ -263,11 +265,12 @@ class PackedLinear(HasActivation, torch.nn.Module):
         """
         exchange.add_placeholder(self, self.shown_dtype, self.packed.device)
 
-    def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
+    def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
         The default of dtype is the bias's dtype; without a bias it is the dtype of `weight`.
         """
+        dtype = dtypes.of(f"{_NAME}.to_linear", "dtype", dtype)
         if dtype is None:
             dtype = self.shown_dtype if self.bias is None else self.bias.dtype
         linear = Linear(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
@@ -69,7 +70,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
 
     Arguments:
         in_features, out_features, bias, device: as for torch.nn.Linear.
-        dtype (torch.dtype): the dtype of the 8-bit values: float8_e4m3fn, float8_e5m2 or int8.
+        dtype (torch.dtype or its name): of the 8-bit values: float8_e4m3fn, float8_e5m2 or int8.
         granularity (str): the elements that share a scale.
 
             - "row": each row of the weight and of x
@@ -105,13 +106,15 @@ class QuantLinear(HasActivation, torch.nn.Module):
         bias: bool = True,
         device: torch.device | str | None = None,
         *,
-        dtype: torch.dtype = E4M3,
+        dtype: torch.dtype | str = E4M3,
         granularity: WeightGranularity = "row",
         activation: Activation | None = None,
-        bias_dtype: torch.dtype | None = None,
+        bias_dtype: torch.dtype | str | None = None,
         batch_invariant: bool = False,
     ) -> None:
         super().__init__()
+        dtype = dtypes.of(_NAME, "dtype", dtype, dtypes.QUANTIZED)
+        bias_dtype = dtypes.of(_NAME, "bias_dtype", bias_dtype)
         check_options(_NAME, dtype, granularity)
         if batch_invariant:
             check_invariant(_NAME, granularity)
@@ -149,7 +152,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
     def from_linear(
         cls,
         linear: torch.nn.Linear,
-        dtype: torch.dtype = E4M3,
+        dtype: torch.dtype | str = E4M3,
         granularity: WeightGranularity = "row",
         *,
         batch_invariant: bool = False,
@@ -161,6 +164,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
         torch.nn.Linear, and RuntimeError if a dtype or the granularity is not supported.
         """
         exchange.check_linear(_NAME, linear)
+        dtype = dtypes.of(_NAME, "dtype", dtype, dtypes.QUANTIZED)
         check_options(_NAME, dtype, granularity)
         invariant = exchange.inherited_invariance(linear, batch_invariant)
         if invariant:
@@ -184,11 +188,12 @@ class QuantLinear(HasActivation, torch.nn.Module):
         """
         exchange.add_placeholder(self, self.shown_dtype, self.weight_scale.device)
 
-    def to_linear(self, dtype: torch.dtype | None = None) -> torch.nn.Linear:
+    def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
         The default of dtype is the bias's dtype; without a bias it is torch.get_default_dtype().
         """
+        dtype = dtypes.of(f"{_NAME}.to_linear", "dtype", dtype)
         if dtype is None:
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
         linear = Linear(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import check_activation
 from tcgemm.nn.linear import Linear
@@ -144,7 +145,7 @@ class SparseLinear24(SparseState):
         out_features: int,
         bias: bool = True,
         device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
         *,
         activation: Activation | None = None,
         method: Literal["magnitude", "transposable"] = "magnitude",
@@ -154,6 +155,7 @@ class SparseLinear24(SparseState):
         batch_invariant: bool = False,
     ) -> None:
         check_activation(_NAME, activation)
+        dtype = dtypes.of(_NAME, "dtype", dtype)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
         super().__init__()
         self.activation, self.batch_invariant = activation, batch_invariant

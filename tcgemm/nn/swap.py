@@ -55,7 +55,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[QuantLinear],
     shared: bool = ...,
-    dtype: torch.dtype = ...,
+    dtype: torch.dtype | str = ...,
     granularity: WeightGranularity = ...,
     batch_invariant: bool = ...,
 ) -> SwapReport: ...
@@ -71,7 +71,7 @@ def swap_linear(
     group_size: int | Literal["default"] | None = ...,
     method: PackMethod = ...,
     zero_points: bool = ...,
-    scale_dtype: torch.dtype | None = ...,
+    scale_dtype: torch.dtype | str | None = ...,
     table: torch.Tensor | Sequence[float] | None = ...,
     batch_invariant: bool = ...,
 ) -> SwapReport: ...
@@ -109,7 +109,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[torch.nn.Linear],
     shared: bool = ...,
-    dtype: torch.dtype | None = ...,
+    dtype: torch.dtype | str | None = ...,
 ) -> SwapReport: ...
 def swap_linear(
     model: torch.nn.Module,

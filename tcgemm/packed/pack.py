@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
 from tcgemm.ops import autograd, fake, vmap
 from tcgemm.ops.arguments import check_flag, wrong_type
@@ -56,7 +57,7 @@ def pack_weight(
     *,
     method: PackMethod = "nearest",
     zero_points: bool = False,
-    scale_dtype: torch.dtype | None = None,
+    scale_dtype: torch.dtype | str | None = None,
     table: Tensor | Sequence[float] | None = None,
 ) -> PackedWeight:
     """Packs a weight into 4 or 8 bits an element, with a scale for each group of a row.
@@ -87,8 +88,8 @@ def pack_weight(
             28 scales for each group (3 of "mxfp4"), and takes the one with the least squared error.
         zero_points (bool): True gives each group of "int4" a zero point as well, for weights that
             are not symmetric about 0.
-        scale_dtype (torch.dtype): float16, bfloat16 or float32; default: the dtype of w. "mxfp4"
-            and "nvfp4" have scales of their own.
+        scale_dtype (torch.dtype or its name): float16, bfloat16 or float32; default: the dtype of
+            w. "mxfp4" and "nvfp4" have scales of their own.
         table (Tensor): the 16 values of "table", in the order of the codes.
 
     Returns:
@@ -118,6 +119,7 @@ def pack_weight(
     n, k = w.shape
     size = form.default_group if group_size == "default" else group_size
     check_group(_NAME, form, size, k)
+    scale_dtype = dtypes.of(_NAME, "scale_dtype", scale_dtype, FLOATS)
     dtype = _scale_dtype(form, scale_dtype, w.dtype)
     _check_words(form, method, zero_points)
     layout = Layout(format, n, k, size)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm import dtypes
 from tcgemm.packed import arrange
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.formats import FLOATS, format_of, table_of
@@ -118,7 +119,7 @@ class PackedWeight:
         offsets: Tensor | None = None,
         table: Tensor | None = None,
         global_scale: Tensor | None = None,
-        dtype: torch.dtype | None = None,
+        dtype: torch.dtype | str | None = None,
     ) -> PackedWeight:
         """Makes a weight of its tensors, which are not copied.
 
@@ -155,6 +156,7 @@ class PackedWeight:
         layout = Layout(format, shape[0] if shape else 0, columns if k is None else k, group_size)
         parts = Parts(codes, scales, zero_points, offsets, table, global_scale)
         check_parts(_NAME, parts, layout)
+        dtype = dtypes.of(_NAME, "dtype", dtype)
         if dtype is None:
             dtype = scales.dtype if scales.dtype in FLOATS else torch.bfloat16
         return PackedWeight.of(parts, layout, dtype)
@@ -215,9 +217,10 @@ class PackedWeight:
         """The same as t()."""
         return self.t()
 
-    def dequantize(self, dtype: torch.dtype | None = None) -> Tensor:
+    def dequantize(self, dtype: torch.dtype | str | None = None) -> Tensor:
         """The matrix that the codes stand for, as a plain tensor of this dtype."""
         stored = self.stored
+        dtype = dtypes.of(f"{_NAME}.dequantize", "dtype", dtype)
         with torch.no_grad():
             dense = dequantized(stored.parts, stored.layout, dtype or stored.dtype)
         return dense.t() if self.transposed else dense

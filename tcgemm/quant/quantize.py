@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from tcgemm import dtypes
 from tcgemm.dtypes import QUANTIZED
 from tcgemm.ops import autograd, dispatch
 from tcgemm.ops._torch_private import check
@@ -27,7 +28,7 @@ _quantize_scaled = torch.ops.tcgemm.quantize.scaled
 @overload
 def quantize(
     x: Tensor,
-    dtype: torch.dtype,
+    dtype: torch.dtype | str,
     granularity: Granularity = ...,
     *,
     scale: Tensor | None = ...,
@@ -38,7 +39,7 @@ def quantize(
 @overload
 def quantize(
     x: Tensor,
-    dtype: torch.dtype,
+    dtype: torch.dtype | str,
     granularity: Granularity = ...,
     *,
     scale: Tensor,
@@ -48,7 +49,7 @@ def quantize(
 
 def quantize(
     x: Tensor,
-    dtype: torch.dtype,
+    dtype: torch.dtype | str,
     granularity: Granularity = "tensor",
     *,
     scale: Tensor | None = None,
@@ -83,7 +84,7 @@ def quantize(
     Arguments:
         x (Tensor): (..., M, K) of float16, bfloat16 or float32, any strides. One dimension is
             enough except for "128x128".
-        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8.
+        dtype (torch.dtype or its name): float8_e4m3fn, float8_e5m2 or int8.
         granularity (str): the elements that share a scale, and the shape of the scales.
 
             - "tensor": all elements; ()
@@ -106,6 +107,7 @@ def quantize(
         RuntimeError: a dtype, granularity, shape or device is none of these, or amax is asked for
             without a scale.
     """
+    dtype = dtypes.of("tcgemm.quantize", "dtype", dtype, QUANTIZED)
     if has_torch_function_variadic(x, scale):
         options: dict[str, Any] = {"scale": scale, "amax": amax}
         return handle_torch_function(quantize, (x, scale), x, dtype, granularity, **options)
@@ -153,7 +155,7 @@ def _refusal(error: RuntimeError, dtype: object, granularity: object) -> Runtime
     return error
 
 
-def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype | str = torch.float32) -> Tensor:
     """Returns values * scale, for the results of tcgemm.quantize in any of its granularities.
 
     Example:
@@ -175,6 +177,7 @@ def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype = torch.float32
     for name, tensor in (("values", values), ("scale", scale)):
         if not isinstance(tensor, torch.Tensor):
             raise wrong_type("dequantize", name, tensor)
+    dtype = dtypes.of("tcgemm.dequantize", "dtype", dtype)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(
             f"tcgemm.dequantize: dtype is {dtype!r}, but it must be a torch.dtype; pass one of "

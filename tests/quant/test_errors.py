@@ -74,7 +74,7 @@ def test_amax_of_little(shape):
 
 X = torch.ones(4, 8)
 WORDS = {
-    "quantize: dtype is fp8, but": lambda: tcgemm.quantize(X, "fp8"),
+    "quantize: dtype is 'fp8', but": lambda: tcgemm.quantize(X, "fp8"),
     "quantize: dtype is torch.int4, but": lambda: tcgemm.quantize(X, torch.int4),
     "quantize: dtype is None, but": lambda: tcgemm.quantize(X, None),
     "quantize: granularity is 3, but": lambda: tcgemm.quantize(X, S8, 3),
@@ -86,7 +86,7 @@ WORDS = {
     "quantized_linear: granularity is None": lambda: tcgemm.quantized_linear(
         X, X, granularity=None
     ),
-    "nn.QuantLinear: dtype is fp8, but": lambda: tcgemm.nn.QuantLinear(8, 8, dtype="fp8"),
+    "nn.QuantLinear: dtype is 'fp8', but": lambda: tcgemm.nn.QuantLinear(8, 8, dtype="fp8"),
     "nn.QuantLinear: dtype is torch.int4": lambda: tcgemm.nn.QuantLinear.from_linear(
         torch.nn.Linear(8, 8), torch.int4
     ),
