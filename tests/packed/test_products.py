@@ -185,8 +185,8 @@ def test_compiled_functions(backend):
 
     compiled = torch.compile(function, fullgraph=True, backend=backend)
     for _ in range(2):  # before and after the first eager product
-        for x, y in zip(results(compiled, packed), results(function, packed), strict=True):
-            assert torch.allclose(x.float(), y.float(), rtol=2e-3, atol=2e-3)
+        pairs = zip(results(compiled, packed), results(function, packed), strict=True)
+        assert all(torch.allclose(a.float(), b.float(), rtol=2e-3, atol=2e-3) for a, b in pairs)
     packed.scales.mul_(2)
     result, expected = compiled(x, packed), function(x, packed)
     assert torch.allclose(result.float(), expected.float(), rtol=2e-3, atol=2e-3)
