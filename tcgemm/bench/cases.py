@@ -122,20 +122,20 @@ def _beside_4096(dtypes, layouts):
 
 def _against_tn(dtypes, layouts):
     """The layouts that tensor cores cannot read. The second baseline is tcgemm with TN."""
-    chosen = [layout for layout in layouts or LAYOUTS if layout != "TN"]
-    return _gemms(_cubes((4096,)), dtypes, chosen, self_baseline="TN")
+    other_layouts = [layout for layout in layouts or LAYOUTS if layout != "TN"]
+    return _gemms(_cubes((4096,)), dtypes, other_layouts, self_baseline="TN")
 
 
 def _squares(dtypes, layouts):
     bf16 = dtypes or ("bf16",)
-    found = _gemms(_cubes(SQUARES + RAGGED_SQUARES), dtypes or FLOATS, layouts or FORWARD)
+    result = _gemms(_cubes(SQUARES + RAGGED_SQUARES), dtypes or FLOATS, layouts or FORWARD)
     transposed_a = _cubes((1024, 2048, 4096, 8192, 4095))
-    found += _gemms(transposed_a, dtypes or FLOATS, layouts or ("TT", "NT"))
-    found = [replace(case, target=_square_target(case)) for case in found]
-    found += _beside_4096(bf16, layouts)
-    found += _gemms(HOST, bf16, layouts or ("TN",), graph=False)
+    result += _gemms(transposed_a, dtypes or FLOATS, layouts or ("TT", "NT"))
+    result = [replace(case, target=_square_target(case)) for case in result]
+    result += _beside_4096(bf16, layouts)
+    result += _gemms(HOST, bf16, layouts or ("TN",), graph=False)
     sm80 = _gemms(_cubes((4096,)), bf16, layouts or ("TN",), target=0.55, kernel="sm80")
-    return found + sm80
+    return result + sm80
 
 
 def _square_target(case):
@@ -155,20 +155,20 @@ def _rows_only(build):
 
 def _epilogue(dtypes):
     linear = {"op": "linear", "layouts": ("TN",)}
-    found = [
+    result = [
         case
         for epilogue in EPILOGUES
         for case in _gemms(LLM_GRID, dtypes or ("bf16",), epilogue=epilogue, **linear)
     ]
-    return found + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
+    return result + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
 
 
 def _train(dtypes):
     """The forward alone is a case of "linear"; forward and backward together are one of "train"."""
     floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
     forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
-    both = _gemms((*TRAIN, *LLM_GRID), floats, ("TN",), op="train", epilogue="bias")
-    return forward + both + _gemms(LLM_GRID, floats, ("TN",), op="train", epilogue="bias+gelu")
+    training = _gemms((*TRAIN, *LLM_GRID), floats, ("TN",), op="train", epilogue="bias")
+    return forward + training + _gemms(LLM_GRID, floats, ("TN",), op="train", epilogue="bias+gelu")
 
 
 def _batch(dtypes, layouts):
@@ -183,47 +183,47 @@ def _batch(dtypes, layouts):
 
 def _fp8(dtypes, layouts):
     float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *LLM_GRID, *FEW_ROWS]
-    scaled = {"epilogue": "tensor-scales"}
-    found = [
+    options = {"epilogue": "tensor-scales"}
+    result = [
         case
         for accumulation in ("fast", "promoted")
-        for case in _gemms(sizes, float8, layouts or ("TN",), accumulation=accumulation, **scaled)
+        for case in _gemms(sizes, float8, layouts or ("TN",), accumulation=accumulation, **options)
     ]
-    found += _beside_4096(float8, layouts) + _against_tn(float8, layouts)
-    return found + _gemms(HOST[1:2], float8, layouts or ("TN",), graph=False, **scaled)
+    result += _beside_4096(float8, layouts) + _against_tn(float8, layouts)
+    return result + _gemms(HOST[1:2], float8, layouts or ("TN",), graph=False, **options)
 
 
 def _scales(dtypes, layouts):
     granularities = (("fast", "row-scales"), ("promoted", "row-scales"))
     granularities += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
-    chosen = dtypes or ("e4m3",), layouts or ("TN",)
-    found = []
+    dtypes, layouts = dtypes or ("e4m3",), layouts or ("TN",)
+    result = []
     for accumulation, epilogue in granularities:
         kind = {"accumulation": accumulation, "epilogue": epilogue}
-        beside = "tensor-scales" if epilogue == "row-scales" else ""
-        found += _gemms(_cubes(EVEN), *chosen, **kind, self_baseline=beside)
-        found += _gemms(LLM_GRID, *chosen, **kind)
-    return found
+        baseline = "tensor-scales" if epilogue == "row-scales" else ""
+        result += _gemms(_cubes(EVEN), dtypes, layouts, **kind, self_baseline=baseline)
+        result += _gemms(LLM_GRID, dtypes, layouts, **kind)
+    return result
 
 
 def _int8(dtypes, layouts):
     dtypes = dtypes or ("s8",)
-    found = _gemms(_cubes(EVEN), dtypes, layouts or FORWARD) + _gemms(FEW_ROWS, dtypes, ("TN",))
-    found = [replace(c, self_baseline="" if c.layout == "TN" else "TN") for c in found]
-    return found + _beside_4096(dtypes, layouts) + _against_tn(dtypes, layouts)
+    result = _gemms(_cubes(EVEN), dtypes, layouts or FORWARD) + _gemms(FEW_ROWS, dtypes, ("TN",))
+    result = [replace(c, self_baseline="" if c.layout == "TN" else "TN") for c in result]
+    return result + _beside_4096(dtypes, layouts) + _against_tn(dtypes, layouts)
 
 
 def _tf32(dtypes, layouts):
     dtypes = dtypes or ("tf32",)
-    found = _against_tn(dtypes, layouts)
-    found += _gemms(_cubes(EVEN[:3]), dtypes, layouts or FORWARD)
-    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+    result = _against_tn(dtypes, layouts)
+    result += _gemms(_cubes(EVEN[:3]), dtypes, layouts or FORWARD)
+    return result + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
 
 
 def _f64(dtypes, layouts):
     dtypes = dtypes or ("f64",)
-    found = _gemms(_cubes((512, 1024, *EVEN[:3])), dtypes, layouts or FORWARD)
-    return found + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
+    result = _gemms(_cubes((512, 1024, *EVEN[:3])), dtypes, layouts or FORWARD)
+    return result + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
 
 
 def _highest(dtypes, layouts):
@@ -252,13 +252,13 @@ def _sparse(sizes, dtypes, op: Operation = "mm", **extra):
 
 def _sparse_mm(dtypes):
     cubes = _cubes(EVEN)
-    both = [*cubes, *(size for size in LLM if size not in cubes)]
+    shapes = [*cubes, *(size for size in LLM if size not in cubes)]
     floats = (*FLOATS, "tf32")
-    sizes = {name: both if name in floats else cubes for name in dtypes or SPARSE}
-    found = [case for name in sizes for case in _sparse(sizes[name], (name,))]
-    found += _to_bf16(cubes, sizes)
-    found += _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
-    return found + _sparse_passes(dtypes) + _sparse_host(dtypes)
+    sizes = {name: shapes if name in floats else cubes for name in dtypes or SPARSE}
+    result = [case for name in sizes for case in _sparse(sizes[name], (name,))]
+    result += _to_bf16(cubes, sizes)
+    result += _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
+    return result + _sparse_passes(dtypes) + _sparse_host(dtypes)
 
 
 def _to_bf16(sizes, dtypes):
@@ -291,13 +291,13 @@ def _sparse_host(dtypes, size=512):
 def _random(dtypes, layouts):
     """The same cases in each run: M, N and K are log-uniform, half of them multiples of 8."""
     source = random.Random(RANDOM_SEED)
-    found = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
+    result = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
     for _ in range(RANDOM_CASES):
         step = source.choice((1, 8))
         m, n, k = (max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3))
         dtype, layout = source.choice(dtypes or FLOATS), source.choice(layouts or LAYOUTS)
-        found.append(Case("mm", dtype, layout, m, n, k))
-    return found
+        result.append(Case("mm", dtype, layout, m, n, k))
+    return result
 
 
 def _smoke_dtypes(dtypes, layouts):
@@ -313,16 +313,16 @@ def _smoke_dtypes(dtypes, layouts):
     ]
     against_tn = _gemms(sizes[:1], ("s8", "tf32"), ("NN",), self_baseline="TN")
     spread = _gemms(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
-    kept = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
-    prepared = _gemms(((64, 80, 96),), ("f32",), ("TN",), **kept)
+    options = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+    prepared = _gemms(((64, 80, 96),), ("f32",), ("TN",), **options)
     return _gemms(sizes, dtypes, layouts or ("TN", "NT")) + scaled + against_tn + spread + prepared
 
 
 def _smoke_sparse(dtypes):
     """Small cases of the set sparse-mm."""
-    found = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
-    found += _to_bf16(SMOKE[:1], dtypes or SPARSE)
-    return found + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
+    result = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
+    result += _to_bf16(SMOKE[:1], dtypes or SPARSE)
+    return result + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
 
 
 def _simple(sizes, default_dtypes, default_layouts):
@@ -400,14 +400,14 @@ def cases(
             "these."
         )
     if name in SETS:
-        found = SETS[name](dtypes, layouts)
+        result = SETS[name](dtypes, layouts)
     else:
-        found = drawn.cases(name, seed, dtypes, layouts)
+        result = drawn.cases(name, seed, dtypes, layouts)
         name = f"{name}@{seed}"
     if kernel:
-        found = [replace(case, kernel=kernel, target=0.0) for case in found if not case.kernel]
-    named = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in found]
+        result = [replace(case, kernel=kernel, target=0.0) for case in result if not case.kernel]
+    rows = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in result]
     unique: dict[Case, Case] = {}
-    for case in named:
+    for case in rows:
         unique.setdefault(_identity(case), case)
     return list(unique.values())

@@ -95,10 +95,10 @@ def _set(
 
     def build(seed: int) -> list[Case]:
         source = random.Random(f"{name} {seed}")
-        found: dict[Case, None] = {}
-        while len(found) < count:
-            found[draw(source)] = None
-        return list(found)
+        drawn_cases: dict[Case, None] = {}
+        while len(drawn_cases) < count:
+            drawn_cases[draw(source)] = None
+        return list(drawn_cases)
 
     return build
 
@@ -140,7 +140,7 @@ SETS: dict[str, Callable[[int], list[Case]]] = {
 def cases(
     name: str, seed: int, dtypes: Sequence[str] | None, layouts: Sequence[str] | None
 ) -> list[Case]:
-    """The cases of a drawn set, or those of some dtypes and layouts."""
+    """The cases of a drawn set; with dtypes or layouts, the cases that have these."""
     return [
         case
         for case in SETS[name](seed)

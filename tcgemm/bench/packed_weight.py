@@ -44,8 +44,8 @@ class PackedWeightWorkload(Workload):
             return 1
         case = self.case
         bits = FORMATS[case.packed_format].bits
-        read = case.k * (case.m * self.dtype.itemsize + case.n * bits // 8)
-        return operands.sets_past_cache(read, self.device)
+        bytes_read = case.k * (case.m * self.dtype.itemsize + case.n * bits // 8)
+        return operands.sets_past_cache(bytes_read, self.device)
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, and packs the weights again."""
@@ -54,17 +54,17 @@ class PackedWeightWorkload(Workload):
         self.packed = [
             tcgemm.pack_weight(b.mT, case.packed_format, case.packed_group) for b in pools.b.views
         ]
-        for each in self.packed:
-            each.arranged()
-        self.weights, self.b = self.packed, [each.t() for each in self.packed]
+        for weight in self.packed:
+            weight.arranged()
+        self.weights, self.b = self.packed, [weight.t() for weight in self.packed]
         return pools
 
     @property
     def bytes(self) -> int | None:
         """The least memory traffic: every operand is read once, the result is written once."""
         tensors = [self.operands.a[0], self.packed[0].arranged(), self.operands.out[0]]
-        tensors += [each for each in (self.bias, self.residual) if each is not None]
-        return sum(each.nbytes for each in tensors)
+        tensors += [tensor for tensor in (self.bias, self.residual) if tensor is not None]
+        return sum(tensor.nbytes for tensor in tensors)
 
     @property
     def operand_error(self) -> float:
@@ -75,11 +75,11 @@ class PackedWeightWorkload(Workload):
         """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
         packed = self.packed[index]
         options = self.options | packed.order._asdict() | {"kernel_name": name}
-        given = (self.operands.a[index], packed.arranged())
+        tensors = (self.operands.a[index], packed.arranged())
         if keep:
-            torch.ops.tcgemm.packed_mm.out(*given, **options, out=self.operands.out[index])
+            torch.ops.tcgemm.packed_mm.out(*tensors, **options, out=self.operands.out[index])
         else:
-            torch.ops.tcgemm.packed_mm(*given, **options)
+            torch.ops.tcgemm.packed_mm(*tensors, **options)
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64, before kernels round the weight."""

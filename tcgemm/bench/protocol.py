@@ -68,15 +68,15 @@ def repetition(row: Row, detail: Detail) -> Repetition:
     """The repetition that a row of one measurement is."""
     names = {"tcgemm": row["us"], "baseline": row["baseline_us"]}
     names |= {name: detail.get(f"{name}_us") for name in OTHERS}
-    found = {
+    fields = {
         "date": detail.get("date"),
         "us": {name: us for name, us in names.items() if us is not None},
         "ratio": row["ratio"],
     }
     ratios = {f"{name}_ratio": detail.get(f"{name}_ratio") for name in OTHERS}
-    found |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    found |= {"clock_mhz": row["clock_mhz"], "power_w": row["power_w"]}
-    return found | ({"ms": detail["ms"]} if "ms" in detail else {})
+    fields |= {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    fields |= {"clock_mhz": row["clock_mhz"], "power_w": row["power_w"]}
+    return fields | ({"ms": detail["ms"]} if "ms" in detail else {})
 
 
 def repetitions(row: Row, detail: Detail) -> list[Repetition]:
@@ -86,35 +86,35 @@ def repetitions(row: Row, detail: Detail) -> list[Repetition]:
     return detail.get("repetitions") or [repetition(row, detail)]
 
 
-def combined(row: Row, detail: Detail, found: Iterable[Repetition]) -> tuple[Row, Detail]:
+def combined(row: Row, detail: Detail, runs: Iterable[Repetition]) -> tuple[Row, Detail]:
     """(row, detail) with the medians of these repetitions. Other fields stay as they are."""
-    kept = sorted(found, key=lambda each: str(each["date"]))
-    row, detail = dict(row), dict(detail) | {"repetitions": kept}
+    runs = sorted(runs, key=lambda run: str(run["date"]))
+    row, detail = dict(row), dict(detail) | {"repetitions": runs}
 
     def median(values: Iterable[float | None], digits: int) -> float | None:
-        known = [value for value in values if value is not None]
-        return round(statistics.median(known), digits) if known else None
+        numbers = [value for value in values if value is not None]
+        return round(statistics.median(numbers), digits) if numbers else None
 
     def us_of(name: str) -> float | None:
-        return median((each["us"].get(name) for each in kept), 3)
+        return median((run["us"].get(name) for run in runs), 3)
 
-    measured = row["us"]
+    latest_us = row["us"]
     row |= {"us": us_of("tcgemm"), "baseline_us": us_of("baseline")}
-    row["ratio"] = median((each["ratio"] for each in kept), 4)
+    row["ratio"] = median((run["ratio"] for run in runs), 4)
     if row["tflops"] is not None:
-        row["tflops"] = round(row["tflops"] * measured / row["us"], 3)
+        row["tflops"] = round(row["tflops"] * latest_us / row["us"], 3)
     for name in ("clock_mhz", "power_w"):
-        row[name] = median((each[name] for each in kept), 1)
+        row[name] = median((run[name] for run in runs), 1)
     for name in OTHERS:
         if name in detail:
             detail[f"{name}_us"] = us_of(name)
-            detail[f"{name}_ratio"] = median((each.get(f"{name}_ratio") for each in kept), 4)
+            detail[f"{name}_ratio"] = median((run.get(f"{name}_ratio") for run in runs), 4)
     return row, detail
 
 
-def claim(found: tuple[float, float], least: float) -> str:
+def claim(interval: tuple[float, float], least: float) -> str:
     """ "PASS": the whole range is at least `least`. "MISS": all of it is below. Else "UNCLEAR"."""
-    low, high = found
+    low, high = interval
     return "PASS" if low >= least else "MISS" if high < least else "UNCLEAR"
 
 
@@ -124,25 +124,25 @@ def span(row: Row, detail: Detail, name: str = "ratio") -> tuple[float, float] |
     Arguments:
         name (str): "ratio", or the ratio to another candidate, such as "dense_ratio".
     """
-    found = [each.get(name) for each in repetitions(row, detail)]
-    known = [ratio for ratio in found if ratio is not None]
-    return (min(known), max(known)) if known else None
+    values = [run.get(name) for run in repetitions(row, detail)]
+    numbers = [ratio for ratio in values if ratio is not None]
+    return (min(numbers), max(numbers)) if numbers else None
 
 
 def ratios(row: Row, detail: Detail) -> dict[str, float]:
     """The ratios of a row by their fields: medians of the repetitions."""
-    found = {"ratio": row["ratio"]} | {f"{n}_ratio": detail.get(f"{n}_ratio") for n in OTHERS}
-    return {name: ratio for name, ratio in found.items() if ratio is not None}
+    values = {"ratio": row["ratio"]} | {f"{n}_ratio": detail.get(f"{n}_ratio") for n in OTHERS}
+    return {name: ratio for name, ratio in values.items() if ratio is not None}
 
 
-def missing(row: Row, detail: Detail, aims: Aims, wanted: int = REPETITIONS) -> int:
-    """How many repetitions the case still needs; `wanted` is the number where no ratio is clear."""
-    found = repetitions(row, detail)
-    if not found:
-        return wanted
-    first = {name: found[0].get(name) for name in ratios(row, detail)}
-    known = {name: ratio for name, ratio in first.items() if ratio is not None}
-    return 0 if is_clear(known, aims) else max(0, wanted - len(found))
+def missing(row: Row, detail: Detail, aims: Aims, limit: int = REPETITIONS) -> int:
+    """How many repetitions the case still needs; `limit` is the number where no ratio is clear."""
+    runs = repetitions(row, detail)
+    if not runs:
+        return limit
+    first = {name: runs[0].get(name) for name in ratios(row, detail)}
+    numbers = {name: ratio for name, ratio in first.items() if ratio is not None}
+    return 0 if is_clear(numbers, aims) else max(0, limit - len(runs))
 
 
 def merged(old: tuple[Row, Detail] | None, new: tuple[Row, Detail]) -> tuple[Row, Detail]:
@@ -153,16 +153,16 @@ def merged(old: tuple[Row, Detail] | None, new: tuple[Row, Detail]) -> tuple[Row
     if row["us"] is None:
         return old
     earlier, later = repetitions(*old), repetitions(row, detail)
-    added = [each for each in earlier if each not in later]
-    return combined(row, detail, [*added, *later]) if added else new
+    extra = [run for run in earlier if run not in later]
+    return combined(row, detail, [*extra, *later]) if extra else new
 
 
-def merge(into: Results, new: Results) -> Results:
-    """Puts every row of `new`, and its header, into `into`; returns `into`."""
-    known = {results_file.key(row): row for row in into["rows"]}
+def merge(results: Results, new: Results) -> Results:
+    """Puts every row of `new`, and its header, into `results`; returns `results`."""
+    rows = {results_file.key(row): row for row in results["rows"]}
     for row in new["rows"]:
         name = results_file.key(row)
-        old = (known[name], into["details"].get(name, {})) if name in known else None
-        results_file.put(into, *merged(old, (row, new["details"].get(name, {}))))
-    into["header"] = new["header"] or into["header"]
-    return into
+        old = (rows[name], results["details"].get(name, {})) if name in rows else None
+        results_file.put(results, *merged(old, (row, new["details"].get(name, {}))))
+    results["header"] = new["header"] or results["header"]
+    return results

@@ -7,8 +7,8 @@
 
 In a row, `baseline`, `baseline_us` and `ratio` are the baseline's name, its time, and that time
 divided by tcgemm's. In the details, `self_baseline`, `self_baseline_us` and `self_baseline_ratio`
-are the same for the second baseline, another GEMM of tcgemm. The fields that begin with `dense` are
-those of torch's dense GEMM, which is timed beside a sparse one.
+are the same for the second baseline, another GEMM of tcgemm. The fields that begin with `dense`
+belong to torch's dense GEMM, which is timed beside a sparse one.
 
 A benchmark runs in several calls, on machines that keep nothing. So each row is written as soon as
 it is measured, and two files are merged by the key of the case.
@@ -93,7 +93,7 @@ def put(results: Results, row: Row, detail: dict[str, Any]) -> None:
     """Adds a row, or replaces the row of the same case."""
     assert tuple(row) == KEYS, f"keys of a row: {tuple(row)}"
     name = key(row)
-    rows = {key(old): old for old in results["rows"]}
+    rows = {key(stored_row): stored_row for stored_row in results["rows"]}
     rows[name] = row
     results["rows"] = list(rows.values())
     results["details"][name] = detail
@@ -139,14 +139,14 @@ def commit() -> str:
     code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
     try:
         last = _git("log", "-1", "--abbrev=10", "--format=%h", *code)
-        changed = _git("status", "--porcelain", "--untracked-files=no", *code)
+        changes = _git("status", "--porcelain", "--untracked-files=no", *code)
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return f"{last}{'+' if changed else ''}" if last else "unknown"
+    return f"{last}{'+' if changes else ''}" if last else "unknown"
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         ["git", *arguments], check=True, cwd=CHECKOUT, capture_output=True, text=True, timeout=20
     )
-    return done.stdout.strip()
+    return process.stdout.strip()

@@ -105,7 +105,7 @@ def shard(text: str) -> tuple[int, int]:
 def parse(
     argv: Sequence[str] | None, prog: str = "python -m tcgemm bench", more: Sequence[str] = ()
 ) -> argparse.Namespace:
-    """The options of a command line; argv None is that of the process.
+    """The options of a command line; argv None: the process's own.
 
     `more` are sets that the caller measures itself; they are named in the help and in errors.
     """
@@ -115,8 +115,8 @@ def parse(
     def comma(value: str) -> tuple[str, ...]:
         return tuple(value.split(","))
 
-    known = (*cases.GROUPS, *cases.NAMES)
-    parser.add_argument("--set", type=comma, required=True, help=", ".join((*known, *more)))
+    sets = (*cases.GROUPS, *cases.NAMES)
+    parser.add_argument("--set", type=comma, required=True, help=", ".join((*sets, *more)))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
@@ -127,8 +127,8 @@ def parse(
     parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
     seconds = f"time of a candidate where its ratio is close ({protocol.MS:g})"
     parser.add_argument("--ms", type=float, default=protocol.MS, help=seconds)
-    often = f"of a case whose ratio is close ({protocol.REPETITIONS})"
-    parser.add_argument("--repetitions", type=int, default=protocol.REPETITIONS, help=often)
+    text = f"of a case whose ratio is close ({protocol.REPETITIONS})"
+    parser.add_argument("--repetitions", type=int, default=protocol.REPETITIONS, help=text)
     parser.add_argument("--seed", type=int, default=drawn.SEED, help="of drawn sets (%(default)s)")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
@@ -140,15 +140,15 @@ def parse(
     parser.add_argument("--commit", help="the measured commit, where there is no git")
     options = parser.parse_args(argv)
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
-    for given, names, what in (
-        (options.set, known, "--set"),
+    for choices, names, option in (
+        (options.set, sets, "--set"),
         (options.dtype or (), operands.DTYPES, "--dtype"),
         (options.layout or (), operands.LAYOUTS, "--layout"),
     ):
-        for name in given:
+        for name in choices:
             if name not in names:
-                words = ", ".join((*names, *more) if what == "--set" else names)
-                parser.error(f"{what} {name}: there are {words}.")
+                words = ", ".join((*names, *more) if option == "--set" else names)
+                parser.error(f"{option} {name}: there are {words}.")
     large = [name for name in chosen_sets(options) if name in cases.GROUPS["sparse"]]
     if large and options.device == "cpu" and not (options.max_size or options.dry_run):
         parser.error(
@@ -160,13 +160,13 @@ def parse(
 
 def chosen_sets(options: argparse.Namespace) -> list[str]:
     """The names of the sets that --set gives, with groups expanded."""
-    names = [name for given in options.set for name in cases.GROUPS.get(given, (given,))]
+    names = [name for group in options.set for name in cases.GROUPS.get(group, (group,))]
     return list(dict.fromkeys(names))
 
 
 def chosen_cases(options: argparse.Namespace, targets: Targets | None = None) -> list[Case]:
     """The cases of the options."""
-    found = [
+    selection = [
         case
         for name in chosen_sets(options)
         for case in cases.cases(
@@ -175,16 +175,16 @@ def chosen_cases(options: argparse.Namespace, targets: Targets | None = None) ->
         if not options.targets or has_target(case, targets)
     ]
     if options.max_size:
-        found = list(dict.fromkeys(case.limited(options.max_size) for case in found))
+        selection = list(dict.fromkeys(case.limited(options.max_size) for case in selection))
     part, parts = options.shard
-    return found[part - 1 :: parts]
+    return selection[part - 1 :: parts]
 
 
 def has_target(case: Case, targets: Targets | None) -> bool:
     """Has the case a target, of its own or of its set?"""
     fields = asdict(case)
-    known = targets.TARGETS if targets else ()
-    return bool(case.target) or any(target.is_about(fields) for target in known)
+    set_targets = targets.TARGETS if targets else ()
+    return bool(case.target) or any(target.is_about(fields) for target in set_targets)
 
 
 def workload(case: Case, device: torch.device | str) -> Work:
@@ -195,13 +195,12 @@ def workload(case: Case, device: torch.device | str) -> Work:
 
 
 def aims_of(case: Case, targets: Targets | None) -> Aims:
-    """The targets of each ratio of a case: its own, and those of its set."""
-    found = (
-        {name: list(aims) for name, aims in targets.aims(asdict(case)).items()} if targets else {}
-    )
+    """The targets of each ratio of a case: its own, and the targets of its set."""
+    fields = targets.aims(asdict(case)) if targets else {}
+    aims = {name: list(values) for name, values in fields.items()}
     if case.target:
-        found.setdefault("ratio", []).append(case.target)
-    return found
+        aims.setdefault("ratio", []).append(case.target)
+    return aims
 
 
 def measure_case(
@@ -228,8 +227,8 @@ def measure_case(
     sampler = telemetry.Sampler(reader)
     if case.graph:
 
-        def is_clear(found: Mapping[str, Timing]) -> bool:
-            return protocol.is_clear(protocol.ratios_of(found), aims)
+        def is_clear(timings: Mapping[str, Timing]) -> bool:
+            return protocol.is_clear(protocol.ratios_of(timings), aims)
 
         common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
         common |= {"refusals": refusals, "enough": is_clear}
@@ -242,9 +241,9 @@ def measure_case(
     if "baseline" in refusals:
         detail["refused"] = refusals["baseline"]
     detail["ms"] = round(timings["tcgemm"].total_ms)
-    for name, found in timings.items():
-        detail[f"{name}_iqr_us"] = round(found.iqr_us, 3)
-        detail[f"{name}_samples"] = found.samples
+    for name, sample in timings.items():
+        detail[f"{name}_iqr_us"] = round(sample.iqr_us, 3)
+        detail[f"{name}_samples"] = sample.samples
     if row["max_error_ratio"] is None:
         detail["error"] = "an element of the result is NaN, infinite or was never written."
     return row, detail
@@ -360,15 +359,15 @@ class Run:
 
     def _measured(self, folder: Path | None) -> dict[str, tuple[Row, Detail]]:
         """{key: (row, detail)} of this commit, in the folder or in the file of this run."""
-        stored = results_file.load(self._file(folder)) if folder else results_file.empty()
-        found: dict[str, tuple[Row, Detail]] = {}
-        for results in (stored, self.results):
+        folder_results = results_file.load(self._file(folder)) if folder else results_file.empty()
+        rows: dict[str, tuple[Row, Detail]] = {}
+        for results in (folder_results, self.results):
             for row in results["rows"]:
                 name = results_file.key(row)
                 if row["commit"] == self.commit and row["us"]:
-                    both = row, results["details"].get(name, {})
-                    found[name] = protocol.merged(found.get(name), both)
-        return found
+                    pair = row, results["details"].get(name, {})
+                    rows[name] = protocol.merged(rows.get(name), pair)
+        return rows
 
     def found(self, case: Case) -> tuple[Row, Detail] | None:
         """(row, detail) of a case, if --resume found it or this run has measured it."""
@@ -376,17 +375,17 @@ class Run:
 
     def missing(self, case: Case) -> int:
         """How many repetitions a case still needs. A case that failed in this run needs none."""
-        found = self.found(case)
-        if found is None:
+        result = self.found(case)
+        if result is None:
             return self.options.repetitions
-        if found[0]["us"] is None:
+        if result[0]["us"] is None:
             return 0
-        return protocol.missing(*found, aims_of(case, self.targets), self.options.repetitions)
+        return protocol.missing(*result, aims_of(case, self.targets), self.options.repetitions)
 
     def count(self, case: Case) -> int:
         """How many repetitions a case has."""
-        found = self.found(case)
-        return 0 if found is None else len(protocol.repetitions(*found))
+        result = self.found(case)
+        return 0 if result is None else len(protocol.repetitions(*result))
 
     def case(self, case: Case) -> None:
         """Measures one repetition of a case, and stores the case with the earlier ones."""
@@ -415,11 +414,11 @@ class Run:
         except Exception as error:  # the other cases are measured nevertheless
             return failed(case, self.gpu, self.commit, error)
 
-    def all(self, chosen: Sequence[Case]) -> None:
+    def all(self, cases: Sequence[Case]) -> None:
         """Measures what is missing of the cases, until the minutes are over."""
         stop = time.monotonic() + 60 * self.options.minutes
         for repetition in range(self.options.repetitions):
-            for case in chosen:
+            for case in cases:
                 if self.count(case) > repetition or not self.missing(case):
                     continue
                 if time.monotonic() > stop:
@@ -431,25 +430,25 @@ class Run:
                     print("measured.")
                     return
 
-    def summary(self, chosen: Sequence[Case]) -> tuple[list[str], int]:
+    def summary(self, cases: Sequence[Case]) -> tuple[list[str], int]:
         """(the last lines, how many cases failed or are wrong)."""
-        found = [(case, self.found(case)) for case in chosen]
-        measured = [(case, *each) for case, each in found if each is not None]
-        bad = sum(is_wrong(row) for _, row, _ in measured)
-        left = [self.missing(case) for case in chosen]
-        text = [f"{left.count(0)} of {len(chosen)} cases done, {bad} failed or wrong."]
-        if sum(left):
-            text.append(f"At most {sum(left)} repetitions are missing.")
-        own = [(case, row, detail) for case, row, detail in measured if case.target]
-        words = [outcome(*each) for each in own]
-        met, count, lines = sum("PASS" in word for word in words), len(own), []
+        results = [(case, self.found(case)) for case in cases]
+        rows = [(case, *result) for case, result in results if result is not None]
+        failures = sum(is_wrong(row) for _, row, _ in rows)
+        counts = [self.missing(case) for case in cases]
+        text = [f"{counts.count(0)} of {len(cases)} cases done, {failures} failed or wrong."]
+        if sum(counts):
+            text.append(f"At most {sum(counts)} repetitions are missing.")
+        targeted = [(case, row, detail) for case, row, detail in rows if case.target]
+        words = [outcome(*result) for result in targeted]
+        passes, count, lines = sum("PASS" in word for word in words), len(targeted), []
         if self.targets:
             session = results_file.empty()
-            for _, row, detail in measured:
+            for _, row, detail in rows:
                 results_file.put(session, row, detail)
-            lines, more, others = self.targets.summary_lines(session)
-            met, count = met + more, count + others
-        return text + ([f"targets: {met} of {count} met.", *lines] if count else []), bad
+            lines, target_passes, target_count = self.targets.summary_lines(session)
+            passes, count = passes + target_passes, count + target_count
+        return text + ([f"targets: {passes} of {count} met.", *lines] if count else []), failures
 
 
 def print_plans(cases: Iterable[Case], options: argparse.Namespace) -> None:
@@ -470,16 +469,16 @@ def main(
     """Measures the cases of a command line; returns 1 if a case failed or was wrong, else 0.
 
     Arguments:
-        argv: the arguments; None: those of the process.
+        argv: the arguments; None: the arguments of the process.
         folder (Path): gets the results where --out is missing; None stores nothing.
         targets: the module that knows the targets of whole sets, or None.
         prog (str): the name of the command in its help.
         more: sets that the caller measures itself.
     """
     options = parse(argv, prog, more)
-    chosen = chosen_cases(options, targets)
+    selection = chosen_cases(options, targets)
     if options.dry_run:
-        print_plans(chosen, options)
+        print_plans(selection, options)
         if options.targets and targets:
             print("\n".join(targets.listing(chosen_sets(options))))
         return 0
@@ -488,7 +487,7 @@ def main(
         f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path or 'not stored'}"
     )
     print(columns(name for name, _ in COLUMNS))
-    run.all(chosen)
-    text, bad = run.summary(chosen)
+    run.all(selection)
+    text, failures = run.summary(selection)
     print("\n".join(text))
-    return 1 if bad else 0
+    return 1 if failures else 0

@@ -68,11 +68,11 @@ def blocks(matrix: Tensor) -> Tensor:
 def is_best(w: Tensor, pruned: Tensor) -> bool:
     """Does each block of `pruned` have one of the 90 masks, and one that keeps the most of |w|?"""
     every, size = transposable_masks(w.device), blocks(magnitudes(w)).double()
-    kept = blocks((pruned != 0).double())
-    for one, mask in zip(size.split(CHUNK), kept.split(CHUNK), strict=True):
-        most = (one @ every.t()).amax(1)
+    mask_blocks = blocks((pruned != 0).double())
+    for block, mask in zip(size.split(CHUNK), mask_blocks.split(CHUNK), strict=True):
+        most = (block @ every.t()).amax(1)
         fits = (mask @ every.t()).amax(1) == mask.sum(1)  # a kept zero of w looks pruned
-        if not bool((fits & ((one * mask).sum(1) >= most * (1 - 1e-6))).all()):
+        if not bool((fits & ((block * mask).sum(1) >= most * (1 - 1e-6))).all()):
             return False
     return torch.equal(bits(pruned), bits(torch.where(pruned != 0, w, torch.zeros_like(w))))
 
@@ -86,8 +86,9 @@ class Pass(Work):
         super().__init__(case, device)
         self.pattern: SparsePattern = default_pattern(self.dtype)
         shape = case.m, case.k
-        read = case.m * case.k * self.dtype.itemsize
-        self.pool = operands.Pool(operands.sets_past_cache(read, device), shape, self.dtype, device)
+        bytes_read = case.m * case.k * self.dtype.itemsize
+        sets = operands.sets_past_cache(bytes_read, device)
+        self.pool = operands.Pool(sets, shape, self.dtype, device)
         operands.fill_normal(self.pool.memory, self._generator(seed))
         self.pruned: list[Tensor] | None = None  # the weights for torch's compression
 
@@ -98,8 +99,8 @@ class Pass(Work):
     @property
     def bytes(self) -> int:
         result = self.call_tcgemm(0)
-        written = result if isinstance(result, tuple) else (result,)
-        return self.pool[0].nbytes + sum(tensor.nbytes for tensor in written)
+        tensors = result if isinstance(result, tuple) else (result,)
+        return self.pool[0].nbytes + sum(tensor.nbytes for tensor in tensors)
 
     def plan_on(self, device: str | None = None) -> Plan:
         """The name of the operator: a pass has one kernel."""
@@ -140,12 +141,12 @@ class Pass(Work):
         if self.case.op != "prune":
             return {}
         w = self.pool[0]
-        found = {"kept": self._share(self.call_tcgemm(0), w)}
+        fields = {"kept": self._share(self.call_tcgemm(0), w)}
         if "baseline" in timings:
-            found["baseline_kept"] = self._share(self.call_baseline(0)[0], w)
-        return found
+            fields["baseline_kept"] = self._share(self.call_baseline(0)[0], w)
+        return fields
 
     @staticmethod
     def _share(pruned: Tensor, w: Tensor) -> float:
-        kept, size = (magnitudes(tensor).sum(dtype=torch.float64) for tensor in (pruned, w))
-        return round(float(kept / size), 5)
+        share, size = (magnitudes(tensor).sum(dtype=torch.float64) for tensor in (pruned, w))
+        return round(float(share / size), 5)

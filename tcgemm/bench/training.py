@@ -48,8 +48,8 @@ class Training(Work):
         super().__init__(case, device)
         self.generator = self._generator(seed)
         elements = case.m * case.k + case.n * case.k + case.m * case.n
-        read = elements * self.dtype.itemsize
-        sets = 1 if self.device.type == "meta" else operands.sets_past_cache(read, device)
+        bytes_read = elements * self.dtype.itemsize
+        sets = 1 if self.device.type == "meta" else operands.sets_past_cache(bytes_read, device)
         self.x, self.weight, self.grad = (
             operands.Pool(sets, shape, self.dtype, device)
             for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
@@ -159,7 +159,7 @@ class Training(Work):
     def _check_activation(self, budget: float) -> float:
         """The error of y over its bound, or the distance of a gradient from torch's over DISTANCE:
         the larger of them."""
-        (y, *gradients), (_, *others) = self.call_tcgemm(0), self.call_baseline(0)
+        (y, *gradients), (_, *references) = self.call_tcgemm(0), self.call_baseline(0)
         ratios = [
             numerics.error_ratio(
                 *(y, self.x[0], self.weight[0].t()),
@@ -170,9 +170,9 @@ class Training(Work):
                 budget=budget,
             )
         ]
-        for one, other in zip(gradients, others, strict=True):
-            apart = (one.float() - other.float()).norm() / other.float().norm()
-            ratios.append(float(apart) / DISTANCE)
+        for gradient, reference in zip(gradients, references, strict=True):
+            difference = (gradient.float() - reference.float()).norm() / reference.float().norm()
+            ratios.append(float(difference) / DISTANCE)
         return float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
 
     @staticmethod

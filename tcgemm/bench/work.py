@@ -31,11 +31,11 @@ ALSO_FUSED = "bias+gelu_tanh"
 PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
 
 
-def as_row(case: Case, gpu: str, found: Mapping[str, Any]) -> Row:
-    """A row of the case, in the order of results_file.KEYS; fields that `found` lacks are None."""
+def as_row(case: Case, gpu: str, values: Mapping[str, Any]) -> Row:
+    """A row of the case, in the order of results_file.KEYS; fields that `values` lacks are None."""
     fields = asdict(case)
-    known = {**fields, **found, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
-    return {name: known.get(name) for name in results_file.KEYS}
+    values = {**fields, **values, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
+    return {name: values.get(name) for name in results_file.KEYS}
 
 
 def baseline_name(case: Case) -> str:
@@ -131,24 +131,24 @@ class Work(ABC):
         sampler: Sampler,
     ) -> Row:
         """The row of this case, in the order of results_file.KEYS."""
-        case, own, other = self.case, timings["tcgemm"], timings.get("baseline")
+        case, timing, baseline_timing = self.case, timings["tcgemm"], timings.get("baseline")
         error, exact = checks
         if error is not None and not math.isfinite(error):
             error = None
-        found = {
+        values = {
             "kernel": self.plan.kernel,
-            "us": round(own.us, 3),
-            "tflops": round(case.flops / own.us / 1e6, 3) if case.graph and case.flops else None,
+            "us": round(timing.us, 3),
+            "tflops": round(case.flops / timing.us / 1e6, 3) if case.graph and case.flops else None,
             "baseline": baseline_name(case) if case.baseline else None,
-            "baseline_us": round(other.us, 3) if other else None,
-            "ratio": round(other.us / own.us, 4) if other else None,
+            "baseline_us": round(baseline_timing.us, 3) if baseline_timing else None,
+            "ratio": round(baseline_timing.us / timing.us, 4) if baseline_timing else None,
             "max_error_ratio": None if error is None else round(error, 4),
             "exact": exact,
             "commit": commit,
             "clock_mhz": sampler.clock_mhz,
             "power_w": sampler.power_w,
         }
-        return as_row(case, gpu, found)
+        return as_row(case, gpu, values)
 
     def _generator(self, seed: int) -> torch.Generator | None:
         """The source of random data. Tensors on "meta", which are enough for a plan, have none."""

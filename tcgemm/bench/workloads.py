@@ -104,7 +104,10 @@ class Workload(Work):
         if "to-bf16" in case.terms:
             self.asked["out_dtype"] = torch.bfloat16
         self.operands = Operands.build(
-            *(case.layout, case.m, case.n, case.k),
+            case.layout,
+            case.m,
+            case.n,
+            case.k,
             dtype=self.dtype,
             device=self.device,
             batch=case.batch,
@@ -129,8 +132,8 @@ class Workload(Work):
             return 1
         if "sparse" not in self.case.terms:
             return None
-        read = self.case.k * (self.case.m + self.case.n // 2)
-        return operands.sets_past_cache(read * self.dtype.itemsize, self.device)
+        elements = self.case.k * (self.case.m + self.case.n // 2)
+        return operands.sets_past_cache(elements * self.dtype.itemsize, self.device)
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, or with integers of at most `largest`.
@@ -273,17 +276,16 @@ class Workload(Work):
 
     def _in_other_layout(self, pool: operands.Pool, *, transposed: bool) -> operands.Pool:
         """Copies of the matrices in the other layout."""
-        copies = operands.Pool(
-            *(self.sets, pool[0].shape, self.dtype, self.device), transposed=transposed
-        )
+        shape = pool[0].shape
+        copies = operands.Pool(self.sets, shape, self.dtype, self.device, transposed=transposed)
         for index in range(self.sets):
             copies[index].copy_(pool[index])
         return copies
 
     def plan_on(self, device: str | None = None) -> Plan:
         a, b = self.operands.a[0], self.b[0]
-        forced = {"kernel": self.case.kernel} if self.case.kernel else {}
-        return plan(a, b, **self.options, **forced, device=device)
+        kernel = {"kernel": self.case.kernel} if self.case.kernel else {}
+        return plan(a, b, **self.options, **kernel, device=device)
 
     def call_baseline(self, index: int, keep: bool = True) -> object:
         """Runs the baseline on set `index`; `keep` as in `call_tcgemm`."""
@@ -331,32 +333,26 @@ class Workload(Work):
         """Runs baseline.product, or the same compiled, on set `index`."""
         a, b = self.operands.a[index], self.operands.b[index]
         with baseline.tf32_as_asked(a, self.case.dtype == "tf32"):
-            return function(
-                *(a, b),
-                op=self.case.op,
-                bias=self.bias,
-                activation=self.activation,
-                residual=self.residual,
-                scales=self._both_scales(),
-                fast=self.case.accumulation == "fast",
-            )
+            options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
+            options |= {"scales": self._both_scales(), "fast": self.case.accumulation == "fast"}
+            return function(a, b, op=self.case.op, **options)
 
     def candidates(self) -> dict[str, Call]:
         """The calls to time. For host time, a call allocates its result, as a user's call does."""
         keep = self.case.graph
-        found: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
+        calls: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
         if self.case.baseline:
-            found["baseline"] = lambda index: self.call_baseline(index, keep)
+            calls["baseline"] = lambda index: self.call_baseline(index, keep)
         if self.case.self_baseline:
-            found["self_baseline"] = self.self_baseline()
+            calls["self_baseline"] = self.self_baseline()
         sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
         if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
-            found["dense"] = self.call_dense_baseline
+            calls["dense"] = self.call_dense_baseline
         if self.case.baseline and self.case.accumulation == "f16":
-            found["f32_sums"] = lambda index: self.call_dense_baseline(index, keep, "f32")
+            calls["f32_sums"] = lambda index: self.call_dense_baseline(index, keep, "f32")
         if self.case.baseline and self._is_also_fused:
-            found["fused"] = lambda index: self.call_in_one(index, keep)
-        return found
+            calls["fused"] = lambda index: self.call_in_one(index, keep)
+        return calls
 
     @property
     def _is_also_fused(self) -> bool:
@@ -364,24 +360,24 @@ class Workload(Work):
         return self.case.op == "linear" and self.case.epilogue == ALSO_FUSED and is_float
 
     def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        others = {
+        fields: dict[str, Any] = {}
+        texts = {
             "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
             "dense": dense_baseline_name(self.case),
             "fused": "torch._addmm_activation",
             "f32_sums": baseline.name("f16", self.case.op),
         }
-        for name, text in others.items():
+        for name, text in texts.items():
             if name in timings:
-                found[name] = text
-                found[f"{name}_us"] = round(timings[name].us, 3)
-                found[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
+                fields[name] = text
+                fields[f"{name}_us"] = round(timings[name].us, 3)
+                fields[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
         if "baseline" in timings and self.sparse_call is not None:
             self.call_tcgemm(0)
             result = self.operands.out[0].float()
-            other = self.sparse_call(self.operands.a[0], 0).float()
-            found["baseline_apart"] = round(float((other - result).norm() / result.norm()), 6)
-        return found
+            difference = self.sparse_call(self.operands.a[0], 0).float() - result
+            fields["baseline_apart"] = round(float(difference.norm() / result.norm()), 6)
+        return fields
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
@@ -396,7 +392,8 @@ class Workload(Work):
         data = self.refill().poison()
         self.call_tcgemm(0)
         ratio = numerics.error_ratio(
-            *(data.out[0], *self.multiplied()),
+            data.out[0],
+            *self.multiplied(),
             accumulation=self.case.accumulation,
             dtype=self.case.dtype,
             budget=budget,
@@ -412,12 +409,12 @@ class Workload(Work):
         """Is the result exact on integers? With powers of two as scales, every sum is exact."""
         largest = numerics.largest_exact_integer(self.case.accumulation)
         data = self.refill(largest).poison()
-        kept = {}
+        originals = {}
         for name in ("bias", "residual", "scale_a", "scale_b"):
             tensor = getattr(self, name)
             if tensor is None or tensor is self.one:
                 continue
-            kept[name] = tensor.clone()
+            originals[name] = tensor.clone()
             if name.startswith("scale"):
                 tensor.random_(-1, 2, generator=self.generator).exp2_()
             else:
@@ -431,6 +428,6 @@ class Workload(Work):
 
         self.call_tcgemm(0)
         exact = numerics.is_exact(data.out[0], *self.multiplied(), budget=budget, finish=finish)
-        for name, values in kept.items():
+        for name, values in originals.items():
             getattr(self, name).copy_(values)
         return exact

@@ -33,9 +33,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     def comma(text: str) -> list[str]:
         return [part for part in text.split(",") if part]
 
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several with commas")
-    what.add_argument("--load", type=Path, help="a saved file: print it and measure nothing")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several with commas")
+    source.add_argument("--load", type=Path, help="a saved file: print it and measure nothing")
     parser.add_argument("--dtypes", type=comma, default="bf16", help=f"of {', '.join(DTYPES)}")
     parser.add_argument(
         "--layouts", type=comma, default="TN", help=f"of {', '.join(words(Layout))}"

@@ -28,11 +28,13 @@ def dtype_of(word: str) -> torch.dtype:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
-    made.add_argument("m", type=int, help="rows of a and of the result")
-    made.add_argument("n", type=int, help="columns of b and of the result")
-    made.add_argument("k", type=int, help="columns of a and rows of b, which the product sums over")
-    operands = made.add_argument_group("operands")
+    parser = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
+    parser.add_argument("m", type=int, help="rows of a and of the result")
+    parser.add_argument("n", type=int, help="columns of b and of the result")
+    parser.add_argument(
+        "k", type=int, help="columns of a and rows of b, which the product sums over"
+    )
+    operands = parser.add_argument_group("operands")
     operands.add_argument(
         "--dtype",
         type=dtype_of,
@@ -59,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         operands.add_argument(
             f"--zero-{name}", choices=ZERO_POINTS, help=f"zero points of {name}, for int8"
         )
-    epilogue = made.add_argument_group("epilogue")
+    epilogue = parser.add_argument_group("epilogue")
     epilogue.add_argument("--alpha", type=float, default=1.0, help="multiplies the product")
     epilogue.add_argument("--c", action="store_true", help="add beta * c, as addmm does")
     epilogue.add_argument("--beta", type=float, default=1.0, help="multiplies c")
@@ -69,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
     epilogue.add_argument("--scale-out", action="store_true", help="multiply the result")
     epilogue.add_argument("--amax", action="store_true", help="return the largest magnitude too")
     epilogue.add_argument("--out-dtype", type=dtype_of, help="of the result")
-    sums = made.add_argument_group("sums and the GPU")
+    sums = parser.add_argument_group("sums and the GPU")
     sums.add_argument("--acc-dtype", type=dtype_of, help="of the accumulator")
     sums.add_argument(
         "--precision",
@@ -85,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     sums.add_argument(
         "--kernel", help="only kernels whose name contains this; @4: in clusters of four"
     )
-    return made
+    return parser
 
 
 def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,8 +120,8 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
     result = options.out_dtype or dtypes.result(options.dtype)
     addend = result if result in _ADDENDS else torch.float32
 
-    def tensor(wanted: bool, *shape: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return torch.empty(shape, dtype=dtype, device="meta") if wanted else None
+    def tensor(exists: bool, *shape: int, dtype: torch.dtype) -> torch.Tensor | None:
+        return torch.empty(shape, dtype=dtype, device="meta") if exists else None
 
     def constant(
         granularity: Granularity | None, rows: int, transposed: bool, dtype: torch.dtype
@@ -127,8 +129,8 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
         if granularity is None:
             return None
         shape = scale_shape((*batch, rows, k), granularity)
-        made = torch.empty(shape, dtype=dtype, device="meta")
-        return made.mT if transposed and made.dim() > 1 else made
+        operand = torch.empty(shape, dtype=dtype, device="meta")
+        return operand.mT if transposed and operand.dim() > 1 else operand
 
     return {
         "alpha": options.alpha,

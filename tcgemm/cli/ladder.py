@@ -24,22 +24,22 @@ from tcgemm.ladder.steps import steps
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tcgemm ladder",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("document", nargs="*", help="one or more of the above (all)")
-    made.add_argument("--size", type=int, help="M = N = K (that of the document)")
-    made.add_argument("--json", type=Path, help="write the records to this file")
-    made.add_argument("--resume", action="store_true", help="keep the records of --json's file")
-    made.add_argument("--plot", type=Path, help="draw the speeds into this folder, as PNG")
-    made.add_argument("--stored", type=Path, help="print the records of this file, measure nothing")
-    made.add_argument("--steps", action="store_true", help="print what each step changes")
-    made.add_argument(
+    parser.add_argument("document", nargs="*", help="one or more of the above (all)")
+    parser.add_argument("--size", type=int, help="M = N = K (the document's)")
+    parser.add_argument("--json", type=Path, help="write the records to this file")
+    parser.add_argument("--resume", action="store_true", help="keep the records of --json's file")
+    parser.add_argument("--plot", type=Path, help="draw the speeds into this folder, as PNG")
+    parser.add_argument("--stored", type=Path, help="print this file's records, measure nothing")
+    parser.add_argument("--steps", action="store_true", help="print what each step changes")
+    parser.add_argument(
         "--stalls", action="store_true", help="ask Nsight Compute what warps wait for"
     )
-    return made
+    return parser
 
 
 def _print_steps(documents: Sequence[str]) -> None:
@@ -54,60 +54,60 @@ def _show(results: dict[str, Any], documents: Sequence[str], folder: Path | None
     """Prints tables and complaints; True if all results are right."""
     for table in tables.of(results, documents):
         print(table, end="\n\n", flush=True)
-    chosen = [each for each in results["records"] if each["document"] in documents]
-    only = {"header": results["header"], "records": chosen}
-    broken = checks.sentences(only, checks.LIMITS)
-    others = checks.sentences(only, checks.PATTERNS)
-    if broken:
-        print("These results are wrong:", *broken, sep="\n  ", end="\n\n")
-    if others:
-        print("This GPU differs from what the steps promise:", *others, sep="\n  ", end="\n\n")
+    records = [record for record in results["records"] if record["document"] in documents]
+    selection = {"header": results["header"], "records": records}
+    faults = checks.sentences(selection, checks.LIMITS)
+    differences = checks.sentences(selection, checks.PATTERNS)
+    if faults:
+        print("These results are wrong:", *faults, sep="\n  ", end="\n\n")
+    if differences:
+        print("This GPU differs from what the steps promise:", *differences, sep="\n  ", end="\n\n")
     if folder is not None:
-        for path in plot.draw(only, documents, folder):
+        for path in plot.draw(selection, documents, folder):
             print(f"wrote {path}")
-    return not broken
+    return not faults
 
 
 def _without_gpu(documents: Sequence[str], folder: Path | None) -> None:
     print("torch finds no CUDA GPU. On one this would measure:\n")
     for document in documents:
         print(tables.planned(document), end="\n\n")
-    found = measure.stored()
-    if not found:
+    files = measure.stored()
+    if not files:
         print("No results are stored with this tcgemm.")
-    for results in found.values():
+    for results in files.values():
         _show(results, documents, folder)
 
 
 def _add_stalls(results: dict[str, Any], documents: Sequence[str], size: int | None) -> None:
     for document in documents:
-        found = stalls.measure(document, size or measure.SIZES[document])
-        for each in results["records"]:
-            each |= found.get((each["step"], each["variant"]), {})
+        stall_counts = stalls.measure(document, size or measure.SIZES[document])
+        for record in results["records"]:
+            record |= stall_counts.get((record["step"], record["variant"]), {})
 
 
 def run(arguments: list[str]) -> int:
     """Measures and prints; 1 if a result is wrong."""
-    made = parser()
-    given: Any = made.parse_args(arguments)
+    command = parser()
+    options: Any = command.parse_args(arguments)
     try:
-        documents = measure.check_documents(given.document)
-        measure.check_size(given.size)
-        if given.resume and given.json is None:
+        documents = measure.check_documents(options.document)
+        measure.check_size(options.size)
+        if options.resume and options.json is None:
             raise ValueError("--resume needs the file of the records: --json FILE.")
-        if given.steps:
+        if options.steps:
             _print_steps(documents)
             return 0
-        if given.stored is not None:
-            return 0 if _show(measure.load(given.stored), documents, given.plot) else 1
+        if options.stored is not None:
+            return 0 if _show(measure.load(options.stored), documents, options.plot) else 1
         if not torch.cuda.is_available():
-            _without_gpu(documents, given.plot)
+            _without_gpu(documents, options.plot)
             return 0
-        results = measure.run(documents, given.size, path=given.json, resume=given.resume)
-        if given.stalls:
-            _add_stalls(results, documents, given.size)
-            if given.json is not None:
-                measure.save(results, given.json)
-        return 0 if _show(results, documents, given.plot) else 1
+        results = measure.run(documents, options.size, path=options.json, resume=options.resume)
+        if options.stalls:
+            _add_stalls(results, documents, options.size)
+            if options.json is not None:
+                measure.save(results, options.json)
+        return 0 if _show(results, documents, options.plot) else 1
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        made.error(str(error))
+        command.error(str(error))

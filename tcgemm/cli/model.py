@@ -6,8 +6,8 @@ interleave   how far two shared stores of a warp have to lie apart
 banks        the conflicts of layouts of shared memory
 example      a file of costs, to fill in for another GPU: --gpu FILE
 
-Without --gpu the costs are those of this machine's GPU if a probe of it is stored with tcgemm, and
-else those of an RTX 2070.
+Without --gpu the costs are of this machine's GPU if a probe of it is stored with tcgemm, else of an
+RTX 2070.
 """
 
 import argparse
@@ -23,23 +23,21 @@ def _blocking(costs: gpus.Costs) -> Table:
     rows = []
     for tile in (*blocking.TILES, blocking.CUBLAS):
         padding = 0 if tile is blocking.CUBLAS else blocking.PADDING
-        found = blocking.bound(tile, costs, padding)
+        bound = blocking.bound(tile, costs, padding)
         rows.append(
             {
                 "block": f"{tile.m}x{tile.n}x{tile.k}",
                 "warp": f"{tile.wm}x{tile.wn}x{tile.wk}",
-                "tensor": int(found.tensor),
-                "memory": int(found.memory),
-                "ratio": found.tensor / found.memory,
-                "bound by": found.bound_by,
-                "shared KB": found.shared_bytes // 1024,
-                "registers KB": found.register_bytes // 1024,
-                "blocks an SM": found.blocks,
+                "tensor": int(bound.tensor),
+                "memory": int(bound.memory),
+                "ratio": bound.tensor / bound.memory,
+                "bound by": bound.bound_by,
+                "shared KB": bound.shared_bytes // 1024,
+                "registers KB": bound.register_bytes // 1024,
+                "blocks an SM": bound.blocks,
             }
         )
-    notes = [
-        f"The six first tiles are those of table VI ({gpus.HGEMM}), the last is cuBLAS 10.1's."
-    ]
+    notes = [f"The six first tiles are from table VI ({gpus.HGEMM}), the last is cuBLAS 10.1's."]
     return Table(f"Cycles of a step of k on {costs.name} ({costs.source})", rows, notes)
 
 
@@ -48,13 +46,13 @@ def _roofline(costs: gpus.Costs) -> Table:
     for row in rows:
         for name in roofline.roofs(costs):
             row[name] = None if row[name] is None else row[name] / 1e12
-    needs = [
+    ridges = [
         f"{roofline.ridge(rate, costs.tensor):.0f} a byte of {name}"
         for name, rate in roofline.roofs(costs).items()
         if rate is not None
     ]
     notes = [
-        f"To feed the tensor cores a tile needs so many operations: {', '.join(needs)}.",
+        f"To feed the tensor cores a tile needs so many operations: {', '.join(ridges)}.",
         "Shared memory: what the warps of mma.sync read, each for its own tile. wgmma reads the "
         "tile of b once for four warps.",
     ]

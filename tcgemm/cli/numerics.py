@@ -46,19 +46,19 @@ EXPERIMENTS: dict[str, Callable[[Sequence[Machine]], list[Table]]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tcgemm numerics",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = made.add_subparsers(dest="command", required=True, metavar="experiment")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="experiment")
     for name in (*EXPERIMENTS, "all"):
         command = commands.add_parser(name, help="see above")
         command.add_argument(
             "--gpus",
             default="A100,H200",
             type=lambda text: text.split(","),
-            help="emulated GPUs by name, with commas (A100,H200); long sums are those of the last",
+            help="emulated GPUs by name, with commas (A100,H200); long sums are of the last",
         )
         command.add_argument(
             "--emulated-only", action="store_true", help="leave out the GPU of this machine"
@@ -83,12 +83,12 @@ def parser() -> argparse.ArgumentParser:
     kernel.add_argument("--seed", type=int, default=0, help="of the random numbers")
     kernel.add_argument("--device", default="H200", help="a GPU by name (H200)")
     kernel.add_argument("--json", type=Path, help="write the report to this file")
-    return made
+    return parser
 
 
-def _save(path: Path, saved: dict[str, Any]) -> None:
+def _save(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(saved, indent=1) + "\n")
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def _run_kernel(options: argparse.Namespace) -> None:
@@ -104,8 +104,8 @@ def _run_kernel(options: argparse.Namespace) -> None:
 
 def run(arguments: list[str]) -> int:
     """Prints the tables of the experiments, or the report of a product."""
-    made = parser()
-    options = made.parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
     try:
         if options.command == "kernel":
             _run_kernel(options)
@@ -114,21 +114,21 @@ def run(arguments: list[str]) -> int:
         if torch.cuda.is_available() and not options.emulated_only:
             machines.append(device())
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
-        made.error(str(error))
+        command.error(str(error))
     names = EXPERIMENTS if options.command == "all" else [options.command]
-    found: dict[str, list[dict[str, Any]]] = {}
+    tables: dict[str, list[dict[str, Any]]] = {}
     for name in names:
         for number, table in enumerate(EXPERIMENTS[name](machines)):
             print(table, end="\n\n", flush=True)
-            found.setdefault(name, []).append(table.facts())
+            tables.setdefault(name, []).append(table.facts())
             if options.plot and table.curves:
                 options.plot.mkdir(parents=True, exist_ok=True)
                 table.draw(options.plot / f"{name}{number or ''}.png")
-    checked = [machine for machine in machines if isinstance(machine, Checked)]
-    for machine in checked:
+    comparisons = [machine for machine in machines if isinstance(machine, Checked)]
+    for machine in comparisons:
         print(machine.sentence())
     if options.json:
-        header = facts("cuda" if checked else "cpu") | {"commit": results_file.commit()}
-        compared = {machine.name: machine.counts for machine in checked}
-        _save(options.json, {"header": header, "compared": compared, **found})
-    return 1 if any(machine.counts[1] for machine in checked) else 0
+        header = facts("cuda" if comparisons else "cpu") | {"commit": results_file.commit()}
+        counts = {machine.name: machine.counts for machine in comparisons}
+        _save(options.json, {"header": header, "compared": counts, **tables})
+    return 1 if any(machine.counts[1] for machine in comparisons) else 0

@@ -12,7 +12,7 @@ layout      which lane and register holds which element
 all         all of these
 
 `instructions` alone prints what ptxas makes of each instruction, by architecture. It needs no GPU.
-The tables are beside those of Sun et al. 2023 and of Yan, Wang and Chu 2020. Without a GPU the
+The tables are beside figures of Sun et al. 2023 and of Yan, Wang and Chu 2020. Without a GPU the
 command prints what it would measure, and results that are stored with tcgemm.
 """
 
@@ -37,11 +37,11 @@ INSTRUCTIONS = "instructions"
 def numbers(text: str) -> tuple[int, ...]:
     """ "1,2,4" or "1..8"."""
     try:
-        found: list[int] = []
+        values: list[int] = []
         for part in text.split(","):
             first, dots, last = part.partition("..")
-            found += range(int(first), int(last) + 1) if dots else [int(part)]
-        return tuple(found)
+            values += range(int(first), int(last) + 1) if dots else [int(part)]
+        return tuple(values)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no list of integers; expected one such as 1,2,4 or 1..8"
@@ -50,89 +50,90 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m tcgemm probe",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("group", nargs="*", help="one or more of the above (all)")
-    made.add_argument("--row", help="a type such as f16, a shape such as m16n8k16, or a name")
-    made.add_argument("--warps", type=numbers, default=WARPS, help="of a block (1,2,4,..,32)")
-    made.add_argument(
+    parser.add_argument("group", nargs="*", help="one or more of the above (all)")
+    parser.add_argument("--row", help="a type such as f16, a shape such as m16n8k16, or a name")
+    parser.add_argument("--warps", type=numbers, default=WARPS, help="of a block (1,2,4,..,32)")
+    parser.add_argument(
         "--ilp", type=numbers, default=ILPS, help="independent instructions of a warp (1..8)"
     )
-    made.add_argument("--chain", help="c (sums), a0, a1 (the result is the next a), or several")
-    made.add_argument("--json", type=Path, help="write the records to this file, as they come")
-    made.add_argument("--resume", action="store_true", help="keep the records of --json's file")
-    made.add_argument("--plot", type=Path, help="draw the rates into this folder, as PNG")
-    made.add_argument("--stored", type=Path, help="print the records of this file, measure nothing")
-    return made
+    parser.add_argument("--chain", help="c (sums), a0, a1 (the result is the next a), or several")
+    parser.add_argument("--json", type=Path, help="write the records to this file, as they come")
+    parser.add_argument("--resume", action="store_true", help="keep the records of --json's file")
+    parser.add_argument("--plot", type=Path, help="draw the rates into this folder, as PNG")
+    parser.add_argument("--stored", type=Path, help="print this file's records, measure nothing")
+    return parser
 
 
 def _show(results: dict[str, Any], groups: Sequence[str], folder: Path | None) -> bool:
     """Prints tables and complaints; True if no limit is broken."""
     for table in tables.of(results, groups):
         print(table, end="\n\n", flush=True)
-    broken = checks.sentences(results, checks.LIMITS, MOST)
-    others = checks.sentences(results, checks.PATTERNS, MOST)
-    if broken:
-        print("These contradict the hardware or themselves:", *broken, sep="\n  ", end="\n\n")
-    if others:
+    faults = checks.sentences(results, checks.LIMITS, MOST)
+    differences = checks.sentences(results, checks.PATTERNS, MOST)
+    if faults:
+        print("These contradict the hardware or themselves:", *faults, sep="\n  ", end="\n\n")
+    if differences:
         print(
             "This GPU differs from others, or from what was published:",
-            *others,
+            *differences,
             sep="\n  ",
             end="\n\n",
         )
     if folder is not None:
         for path in plot.draw(results, groups, folder):
             print(f"wrote {path}")
-    return not broken
+    return not faults
 
 
 def _without_gpu(groups: Sequence[str], options: Options, folder: Path | None) -> None:
     print("torch finds no CUDA GPU. On a GPU of compute capability 9.0 this would measure:\n")
-    wanted = plan("Hopper", groups, options)
+    rows = plan("Hopper", groups, options)
     for group in groups:
-        names = [name for each, name in wanted if each == group]
+        names = [name for row_group, name in rows if row_group == group]
         if names:
             print(f"  {GROUPS[group].title}: {', '.join(names)}")
-    stored = _stored.results("probe")
-    if not stored:
+    files = _stored.results("probe")
+    if not files:
         print("\nNo results are stored with this tcgemm.")
-    for results in stored.values():
+    for results in files.values():
         print()
         _show(expand(results), groups, folder)
 
 
 def run(arguments: list[str]) -> int:
     """Measures and prints; 1 if a check of the results fails."""
-    made = parser()
-    given: Any = made.parse_args(arguments)
+    command = parser()
+    options: Any = command.parse_args(arguments)
     try:
-        if given.group == [INSTRUCTIONS]:
+        if options.group == [INSTRUCTIONS]:
             print(tables.instructions())
             return 0
-        groups = check_groups(given.group)
-        chain = check_chains(given.chain.split(",") if given.chain else CHAINS)
-        warps, ilps = check_numbers("warps", given.warps, 32), check_numbers("ilp", given.ilp, 8)
-        if given.resume and given.json is None:
+        groups = check_groups(options.group)
+        chain = check_chains(options.chain.split(",") if options.chain else CHAINS)
+        warps = check_numbers("warps", options.warps, 32)
+        ilps = check_numbers("ilp", options.ilp, 8)
+        if options.resume and options.json is None:
             raise ValueError("--resume needs the file of the records: --json FILE.")
-        if given.stored is not None:
-            _show(load(given.stored), groups, given.plot)
+        if options.stored is not None:
+            _show(load(options.stored), groups, options.plot)
             return 0
         if not torch.cuda.is_available():
-            _without_gpu(groups, Options(given.row, warps, ilps, chain), given.plot)
+            _without_gpu(groups, Options(options.row, warps, ilps, chain), options.plot)
             return 0
         results = measure(
             groups,
-            row=given.row,
+            row=options.row,
             warps=warps,
             ilp=ilps,
             chain=chain,
-            path=given.json,
-            resume=given.resume,
+            path=options.json,
+            resume=options.resume,
         )
-        return 0 if _show(results, groups, given.plot) else 1
+        return 0 if _show(results, groups, options.plot) else 1
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        made.error(str(error))
+        command.error(str(error))

@@ -40,13 +40,13 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument(
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument(
         "--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several joined by commas"
     )
-    chosen.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
-    chosen.add_argument("--show", action="store_true", help="print what is stored")
-    chosen.add_argument("--clear", action="store_true", help="remove what is stored")
+    actions.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
+    actions.add_argument("--show", action="store_true", help="print what is stored")
+    actions.add_argument("--clear", action="store_true", help="remove what is stored")
     parser.add_argument("--rows", type=numbers, help="rows of a layer's input, with --model")
     parser.add_argument("--dtypes", type=comma, help=f"of {', '.join(DTYPES)} (bf16)")
     parser.add_argument("--layouts", type=comma, help=f"of {', '.join(words(Layout))} (TN)")
@@ -71,7 +71,7 @@ def model_of(text: str) -> Any:
     sys.path.insert(0, "")
     try:
         module = importlib.import_module(name) if name and function else None
-        made = getattr(module, function)() if module else None
+        model = getattr(module, function)() if module else None
     except (ImportError, AttributeError) as error:
         raise RuntimeError(
             f"tcgemm tune: --model is {text!r}, but cannot be found: {error}; pass "
@@ -79,12 +79,12 @@ def model_of(text: str) -> Any:
         ) from None
     finally:
         sys.path.remove("")
-    if not isinstance(made, torch.nn.Module):
+    if not isinstance(model, torch.nn.Module):
         raise RuntimeError(
-            f"tcgemm tune: --model is {text!r}, but gives a {type(made).__name__}; pass "
+            f"tcgemm tune: --model is {text!r}, but gives a {type(model).__name__}; pass "
             "MODULE:FUNCTION of a function that returns a torch.nn.Module."
         )
-    return made
+    return model
 
 
 def run(arguments: list[str]) -> int:
@@ -94,8 +94,8 @@ def run(arguments: list[str]) -> int:
         print(tuning.stored())
         return 0
     if options.clear:
-        removed = tuning.clear()
-        print(f"removed {len(removed)} files from {tuning.folder()}")
+        paths = tuning.clear()
+        print(f"removed {len(paths)} files from {tuning.folder()}")
         return 0
     result = tcgemm.tune(
         options.shapes or model_of(options.model),

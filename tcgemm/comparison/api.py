@@ -96,7 +96,7 @@ def compare(
     tcgemm.swap_linear, in eval mode without gradients. Afterwards the model is as it was.
 
     Method: operands are normally distributed. There are so many copies of them that no call finds
-    its operands in the cache. On a GPU the time is that of the kernels, replayed from CUDA graphs;
+    its operands in the cache. On a GPU only the kernels are timed, replayed from CUDA graphs;
     on the CPU it is wall-clock time. tcgemm and the baselines alternate in short slices, and a row
     has medians and interquartile ranges. The error of a result is its distance from a float64
     result, divided by the largest distance that rounding explains.
@@ -134,7 +134,7 @@ def compare(
 
     Arguments of compare(model, example_input):
         example_input: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        to, filter_fn, skip, shared, **options: those of tcgemm.swap_linear.
+        to, filter_fn, skip, shared, **options: the arguments of tcgemm.swap_linear.
 
     Returns:
         A tcgemm.comparison.Comparison. It prints as a table, also in a notebook, and has rows,
@@ -152,8 +152,8 @@ def compare(
     if isinstance(shapes_or_model, torch.nn.Module):
         if example_input is None:
             raise refuse("a model needs an example input; pass compare(model, example_input).")
-        if given := sorted(OF_SHAPES.keys() & options.keys()):
-            raise refuse(f"{given[0]} belongs to compare(shapes), but got a model; leave it out.")
+        if extra := sorted(OF_SHAPES.keys() & options.keys()):
+            raise refuse(f"{extra[0]} belongs to compare(shapes), but got a model; leave it out.")
         return compare_model(
             *(shapes_or_model, example_input),
             to=Linear if to is None else to,
@@ -167,8 +167,8 @@ def compare(
             f"{type(shapes_or_model).__name__}; pass compare(model, example_input)."
         )
     if unknown := sorted(options.keys() - OF_SHAPES.keys()):
-        known = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
-        raise refuse(f"there is no argument {unknown[0]}; there are {known}.")
+        names = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
+        raise refuse(f"there is no argument {unknown[0]}; there are {names}.")
     if to is not None:
         raise refuse("to belongs to compare(model, example_input); leave it out.")
     against = BASELINES if against is None else against

@@ -30,9 +30,9 @@ class Layer:
 
     def head(self, function: str) -> dict[str, Any]:
         """The fields of its row. function: the product, or the layer that replaces it."""
-        why = f"not swapped: {self.why_not}" if self.why_not else ""
-        found = {"count": self.count, "layers": list(self.names), "why": why}
-        return measure.head(self.case) | {"function": function} | found
+        reason = f"not swapped: {self.why_not}" if self.why_not else ""
+        facts = {"count": self.count, "layers": list(self.names), "why": reason}
+        return measure.head(self.case) | {"function": function} | facts
 
 
 class LayerWork(Workload):
@@ -48,8 +48,8 @@ class LayerWork(Workload):
         self.swapped = torch.nn.ModuleList(self._linear(weight) for weight in self.weights).eval()
         swap: Any = tcgemm.swap_linear  # the options of any `to`
         report = swap(self.swapped, to=to, shared=True, **options)  # share the bias
-        for why in report.skipped.values():
-            raise RuntimeError(why)
+        for reason in report.skipped.values():
+            raise RuntimeError(reason)
         for index in range(self.sets):  # the first call prepares a weight, but not in a capture
             self.call_tcgemm(index)
         prepared = getattr(self.swapped[0], "prepared", None)
@@ -78,7 +78,7 @@ class LayerWork(Workload):
         return self.swapped[index](self.operands.a[index])
 
     def check(self) -> tuple[float | None, bool | None]:
-        """(max_error_ratio, None); None for layers whose weights are not those of the model."""
+        """(max_error_ratio, None); None for layers with other weights than the model's."""
         if not self.rounds_as_torch:
             return None, None
         ratio = numerics.error_ratio(
@@ -102,9 +102,9 @@ class Product(NamedTuple):
 
 
 def record(
-    found: dict[Any, Layer],
+    layers: dict[Any, Layer],
     name: str,
-    why_not: str,
+    reason: str,
     module: Any,
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
@@ -124,7 +124,7 @@ def record(
             *(x.numel() // x.shape[-1], product.n, x.shape[-1]),
             epilogue="bias" if product.bias else "none",
         )
-        layer = found.setdefault((case, x.device, why_not), Layer(case, x.device, why_not))
+        layer = layers.setdefault((case, x.device, reason), Layer(case, x.device, reason))
         layer.names[f"{name}.{product.part}" if product.part else name] = None
         layer.count += 1
 
@@ -133,16 +133,16 @@ def _products(
     module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Iterator[Product]:
     """The products of a linear layer, of transformers' Conv1D, or of attention's inputs."""
-    given = [*arguments, *keywords.values()]
+    inputs = [*arguments, *keywords.values()]
     if isinstance(module, torch.nn.MultiheadAttention):
         if isinstance(module, tcgemm.nn.MultiheadAttention):  # out_proj is a layer of its own
             yield from _projections(module, *arguments, **keywords)
-    elif not given or not isinstance(given[0], torch.Tensor):
+    elif not inputs or not isinstance(inputs[0], torch.Tensor):
         return
     elif hasattr(module, "out_features"):
-        yield Product(given[0], module.out_features, module.bias is not None)
+        yield Product(inputs[0], module.out_features, module.bias is not None)
     elif hasattr(module, "nf"):
-        yield Product(given[0], module.nf, module.bias is not None, "NN")
+        yield Product(inputs[0], module.nf, module.bias is not None, "NN")
 
 
 def _projections(

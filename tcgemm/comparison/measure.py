@@ -23,7 +23,7 @@ Work = Workload | SubbyteWork  # or a class with the same methods
 
 
 def head(case: Case) -> dict[str, Any]:
-    """The fields that say what a row is about; those of the measurement are None."""
+    """The fields that say what a row is about; the fields of the measurement are None."""
     return {
         "function": case.op,
         "dtype": case.dtype,
@@ -82,39 +82,39 @@ def measure(
     sampler = telemetry.Sampler(reader_of(work.device))
     with machine.current(work.device):
         error, exact = work.check()
-        calls, names, refused = _candidates(work, functions)
+        calls, names, refusals = _candidates(work, functions)
         timings = timing.measure(
             calls,
             work.sets,
             device=work.device,
             min_ms=seconds * 1e3,
             sampler=sampler,
-            refusals=refused,
+            refusals=refusals,
         )
-    own = timings.pop("tcgemm")
-    (kernel, why), traffic = work.plan, work.bytes
+    result = timings.pop("tcgemm")
+    (kernel, reason), traffic = work.plan, work.bytes
     finite = error if error is not None and math.isfinite(error) else None
     return {
         "kernel": kernel,
-        "us": round(own.us, 3),
-        "iqr_us": round(own.iqr_us, 3),
-        "tflops": float(f"{work.case.flops / own.us / 1e6:.5g}"),
-        "gbps": None if traffic is None else float(f"{traffic / own.us / 1e3:.5g}"),
-        "ratios": {name: float(f"{found.us / own.us:.5g}") for name, found in timings.items()},
+        "us": round(result.us, 3),
+        "iqr_us": round(result.iqr_us, 3),
+        "tflops": float(f"{work.case.flops / result.us / 1e6:.5g}"),
+        "gbps": None if traffic is None else float(f"{traffic / result.us / 1e3:.5g}"),
+        "ratios": {name: float(f"{sample.us / result.us:.5g}") for name, sample in timings.items()},
         "baselines": {
             name: {
                 "name": names[name],
-                "us": round(found.us, 3),
-                "iqr_us": round(found.iqr_us, 3),
+                "us": round(sample.us, 3),
+                "iqr_us": round(sample.iqr_us, 3),
             }
-            for name, found in timings.items()
+            for name, sample in timings.items()
         },
-        "refused": refused,
+        "refused": refusals,
         "max_error_ratio": None if finite is None else round(finite, 4),
         "exact": False if error is not None and finite is None else exact,
         "clock_mhz": sampler.clock_mhz,
         "power_w": sampler.power_w,
-        "why": why,
+        "why": reason,
     }
 
 
@@ -122,33 +122,33 @@ def _candidates(
     work: Work, functions: Functions
 ) -> tuple[dict[str, Callable[[int], Any]], dict[str, str], dict[str, str]]:
     """({name: call}, {name: what it calls}, {name: why it is not called})."""
-    own = work.candidates()
-    calls, names, refused = {}, {}, {}
-    torch_refuses = baseline.refusal(own["baseline"]) if set(BASELINES) & set(functions) else None
+    runs = work.candidates()
+    calls, names, refusals = {}, {}, {}
+    torch_refuses = baseline.refusal(runs["baseline"]) if set(BASELINES) & set(functions) else None
     for name, function in functions.items():
         if function is not None:
             calls[name], names[name] = functools.partial(_call, work, function), name
         elif name == "torch":
             if torch_refuses:
-                refused[name] = torch_refuses
+                refusals[name] = torch_refuses
             else:
-                calls[name], names[name] = own["baseline"], baseline_name(work.case)
-            if "dense" in own:
-                calls[DENSE], names[DENSE] = own["dense"], dense_baseline_name(work.case)
+                calls[name], names[name] = runs["baseline"], baseline_name(work.case)
+            if "dense" in runs:
+                calls[DENSE], names[DENSE] = runs["dense"], dense_baseline_name(work.case)
         elif "sparse" in work.case.terms:
-            refused[name] = "torch.compile knows no 2:4 product of cuSPARSELt"
+            refusals[name] = "torch.compile knows no 2:4 product of cuSPARSELt"
         elif torch_refuses:  # compiling it would only say so at length
-            refused[name] = torch_refuses
+            refusals[name] = torch_refuses
         else:
             compiled = baseline.compiled_product()
             calls[name] = functools.partial(work.call_product, compiled)
             names[name] = f"torch.compile of {baseline_name(work.case)}"
     for name, call in list(calls.items()):
-        why_not = baseline.refusal(call)
-        if why_not is not None:
-            refused[name] = why_not
+        refusal = baseline.refusal(call)
+        if refusal is not None:
+            refusals[name] = refusal
             del calls[name]
-    return {"tcgemm": own["tcgemm"], **calls}, names, refused
+    return {"tcgemm": runs["tcgemm"], **calls}, names, refusals
 
 
 def _call(work: Work, function: Callable[..., Any], index: int) -> None:
@@ -160,5 +160,5 @@ def _call(work: Work, function: Callable[..., Any], index: int) -> None:
         "scale_a": work.scale_a,
         "scale_b": work.scale_b,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    function(work.operands.a[index], work.operands.b[index], **given)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    function(work.operands.a[index], work.operands.b[index], **arguments)

@@ -40,7 +40,7 @@ def compare_model(
     seconds: float | None,
     progress: Any,
 ) -> Comparison:
-    """tcgemm.compare with a model. options: those of swap_linear."""
+    """tcgemm.compare with a model. options: the options of swap_linear."""
     if to is torch.nn.Linear:
         raise request.refuse(
             "to is torch.nn.Linear, which is what tcgemm is compared with; pass "
@@ -143,12 +143,12 @@ def _layers(
 ) -> tuple[list[Layer], Any, float]:
     """(the distinct layers that a forward calls, the swap's report, how far its outputs are)."""
     before = _tensors(forward())
-    found: dict[Any, Layer] = {}
+    layers: dict[Any, Layer] = {}
     report = swap()
     hooks = []
     try:
-        for name, why_not in (dict.fromkeys(report.swapped, "") | report.skipped).items():
-            hook = functools.partial(record, found, name, why_not)
+        for name, reason in (dict.fromkeys(report.swapped, "") | report.skipped).items():
+            hook = functools.partial(record, layers, name, reason)
             module = model.get_submodule(name)
             hooks.append(module.register_forward_pre_hook(hook, with_kwargs=True))
         with _eager():
@@ -158,7 +158,7 @@ def _layers(
             hook.remove()
         report.undo()
     pairs = zip(before, after, strict=False)
-    return list(found.values()), report, max((_apart(*pair) for pair in pairs), default=0.0)
+    return list(layers.values()), report, max((_apart(*pair) for pair in pairs), default=0.0)
 
 
 def _eager() -> Any:
@@ -179,11 +179,11 @@ def _tensors(output: Any) -> list[torch.Tensor]:
     return []
 
 
-def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
-    """|other - one| over |one|, in the Frobenius norm."""
-    one, other = one.float(), other.float()
-    norm = float(one.norm())
-    return float(f"{float((other - one).norm()) / norm:.3g}") if norm else 0.0
+def _apart(result: torch.Tensor, baseline: torch.Tensor) -> float:
+    """|baseline - result| over |result|, in the Frobenius norm."""
+    result, baseline = result.float(), baseline.float()
+    norm = float(result.norm())
+    return float(f"{float((baseline - result).norm()) / norm:.3g}") if norm else 0.0
 
 
 def _forward_times(

@@ -50,98 +50,98 @@ def size_of(value: Any) -> int:
         return int(value) if isinstance(value, str) and value.strip().isdecimal() else 0
 
 
-def shape_of(given: Any) -> tuple[int, int, int, int]:
+def shape_of(shape: Any) -> tuple[int, int, int, int]:
     """(batch, m, n, k) of one shape."""
-    parts = given.lower().split("x") if isinstance(given, str) else given
+    parts = shape.lower().split("x") if isinstance(shape, str) else shape
     sizes = [size_of(part) for part in parts] if isinstance(parts, Iterable) else []
     if len(sizes) not in (3, 4) or 0 in sizes:
         raise refuse(
             f"a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text such as "
-            f"'4096x4096x4096', but got {given!r}; pass a list of shapes, or a torch.nn.Module and "
+            f"'4096x4096x4096', but got {shape!r}; pass a list of shapes, or a torch.nn.Module and "
             "an example input."
         )
     batch, m, n, k = (1, *sizes)[-4:]
     return batch, m, n, k
 
 
-def shapes_of(given: Any) -> list[tuple[int, int, int, int]]:
+def shapes_of(shapes: Any) -> list[tuple[int, int, int, int]]:
     """Every shape of the argument, which may be a single one."""
-    if isinstance(given, torch.Tensor) or not isinstance(given, Iterable):
-        return [shape_of(None if isinstance(given, torch.Tensor) else given)]
-    items = [given] if isinstance(given, str) else list(given)
+    if isinstance(shapes, torch.Tensor) or not isinstance(shapes, Iterable):
+        return [shape_of(None if isinstance(shapes, torch.Tensor) else shapes)]
+    items = [shapes] if isinstance(shapes, str) else list(shapes)
     if items and not any(isinstance(item, str | Iterable) for item in items):
-        items = [given]
+        items = [shapes]
     if not items:
         raise refuse("there is no shape in the list; pass a shape such as (4096, 4096, 4096).")
     return [shape_of(item) for item in items]
 
 
-def dtype_name(given: Any) -> str:
+def dtype_name(value: Any) -> str:
     """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
-    name = given.removeprefix("torch.") if isinstance(given, str) else given
+    name = value.removeprefix("torch.") if isinstance(value, str) else value
     if isinstance(name, str) and name in (*operands.DTYPES, *subbyte.NAMES):
         return name
     dtype = getattr(torch, name, None) if isinstance(name, str) else name
-    for own, known in operands.DTYPES.items():
-        if isinstance(dtype, torch.dtype) and dtype is known and own != "tf32":
-            return own
+    for word, candidate in operands.DTYPES.items():
+        if isinstance(dtype, torch.dtype) and dtype is candidate and word != "tf32":
+            return word
     raise refuse(
-        f"dtypes has {given!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
+        f"dtypes has {value!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
         f"rounded to tf32), {', '.join(subbyte.NAMES)}, and torch's dtypes of the others; take one "
         "of them."
     )
 
 
-def layouts_of(given: Any) -> list[Layout]:
+def layouts_of(layouts: Any) -> list[Layout]:
     """The layouts of the argument, checked."""
-    found = listed(given, single=(str,))
-    for layout in found:
+    names = listed(layouts, single=(str,))
+    for layout in names:
         if layout not in operands.LAYOUTS:
             raise refuse(
                 f"layouts has {layout!r}, but there are {', '.join(operands.LAYOUTS)}: the letters "
                 "of b and of a, T for a transposed view of a row-major matrix; take one of them."
             )
-    return found
+    return names
 
 
-def baselines_of(given: Any) -> dict[str, Callable[..., Any] | None]:
-    """{name: None for those of torch, or the caller's function}."""
-    found: dict[str, Callable[..., Any] | None] = {}
-    for item in listed(given, single=(str,)):
+def baselines_of(baselines: Any) -> dict[str, Callable[..., Any] | None]:
+    """{name: None for a baseline of torch, or the caller's function}."""
+    functions: dict[str, Callable[..., Any] | None] = {}
+    for item in listed(baselines, single=(str,)):
         if callable(item):
             name = getattr(item, "__name__", type(item).__name__)
-            if name in (*found, *BASELINES, "tcgemm"):
+            if name in (*functions, *BASELINES, "tcgemm"):
                 raise refuse(f"against has two baselines of the name {name!r}; rename one.")
-            found[name] = item
+            functions[name] = item
         elif item in BASELINES:
-            found[item] = None
+            functions[item] = None
         else:
             raise refuse(
                 f"against has {item!r}, but there are {' and '.join(map(repr, BASELINES))}, and "
                 "functions of (a, b); take some of them, or () for tcgemm alone."
             )
-    return found
+    return functions
 
 
-def seconds_of(given: Any, device: torch.device) -> float:
+def seconds_of(seconds: Any, device: torch.device) -> float:
     """The time of each candidate: 0.3 s fill three slices of a stable clock on a GPU."""
-    if given is None:
+    if seconds is None:
         return 0.3 if device.type == "cuda" else 0.1
-    if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
-        raise refuse(f"seconds is {given!r}, but is the time of a candidate; pass such as 0.3.")
-    return float(given)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+        raise refuse(f"seconds is {seconds!r}, but is the time of a candidate; pass such as 0.3.")
+    return float(seconds)
 
 
-def device_of(given: Any) -> torch.device:
+def device_of(value: Any) -> torch.device:
     """The device of the argument; by default the GPU if there is one."""
-    if given is None:
-        given = "cuda" if torch.cuda.is_available() else "cpu"
+    if value is None:
+        value = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(given)
+        device = torch.device(value)
     except (RuntimeError, TypeError):
-        raise refuse(f"device is {given!r}, but there are 'cuda' and 'cpu'; pass one.") from None
+        raise refuse(f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one.") from None
     if device.type not in ("cuda", "cpu"):
-        raise refuse(f"device is {given!r}, but there are 'cuda' and 'cpu'; pass one of these.")
+        raise refuse(f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one of these.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise refuse("device is 'cuda', but torch finds no CUDA GPU; pass device='cpu'.")
@@ -156,8 +156,8 @@ def device_of(given: Any) -> torch.device:
 def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]:
     """The terms of the epilogue by name."""
     if activation not in ACTIVATIONS:
-        known = ", ".join(repr(name) for name in ACTIVATIONS)
-        raise refuse(f"activation is {activation!r}, but there are {known}; take one of them.")
+        names = ", ".join(repr(name) for name in ACTIVATIONS)
+        raise refuse(f"activation is {activation!r}, but there are {names}; take one of them.")
     for name, value in (("bias", bias), ("residual", residual)):
         if not isinstance(value, bool):
             kind = type(value).__name__
@@ -201,18 +201,19 @@ def cases_of(
     if sparse:
         _check_sparse(shapes, dtypes, layouts, epilogue or scales, precision)
     term = weights.term_of(
-        *(weight, group_size),
+        weight,
+        group_size,
         shapes=shapes,
         dtypes=dtypes,
         layouts=layouts,
-        others={"scales": scales, "precision": precision, "sparse": sparse},
+        arguments={"scales": scales, "precision": precision, "sparse": sparse},
     )
-    found = []
+    result = []
     for dtype, layout, (batch, m, n, k) in itertools.product(dtypes, layouts, shapes):
         float8 = dtype in FLOAT8
         terms = [SCALES[scales]] if scales and float8 else []
         terms += ["sparse"] if sparse else [*filter(None, [term]), *epilogue]
-        found.append(
+        result.append(
             Case(
                 "linear" if epilogue else "bmm" if batch > 1 else "mm",
                 *(dtype, layout, m, n, k, batch),
@@ -220,15 +221,15 @@ def cases_of(
                 epilogue="+".join(terms) or "none",
             )
         )
-    return found
+    return result
 
 
-def _check_float8(name: str, value: str | None, known: Iterable[str], dtypes: list[str]) -> None:
+def _check_float8(name: str, value: str | None, names: Iterable[str], dtypes: list[str]) -> None:
     if value is None:
         return
-    if value not in known:
+    if value not in names:
         raise refuse(
-            f"{name} is {value!r}, but float8 operands have {', '.join(known)}; take one of them"
+            f"{name} is {value!r}, but float8 operands have {', '.join(names)}; take one of them"
             + ("; float32 has the dtypes f32 and tf32." if name == "precision" else ".")
         )
     if not set(dtypes) & set(FLOAT8):

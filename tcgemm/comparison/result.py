@@ -73,9 +73,9 @@ def _joined(names: list[str]) -> str:
     return ", ".join(dict.fromkeys(short))
 
 
-def _with_range(model: dict[str, Any], when: str) -> str:
+def _with_range(model: dict[str, Any], moment: str) -> str:
     """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
-    return f"{model[f'{when}_us']:.1f} ± {model[f'{when}_iqr_us']:.1f}"
+    return f"{model[f'{moment}_us']:.1f} ± {model[f'{moment}_iqr_us']:.1f}"
 
 
 def _slow(row: Row) -> bool:
@@ -129,13 +129,13 @@ class Comparison:
 
     def _title(self) -> str:
         facts = self.facts
-        where = str(facts.get("gpu", "an unknown device"))
-        if where == "cpu":
-            where = f"the CPU ({facts.get('processor', 'unknown')})"
+        device = str(facts.get("gpu", "an unknown device"))
+        if device == "cpu":
+            device = f"the CPU ({facts.get('processor', 'unknown')})"
         elif facts.get("driver"):
-            where += f" (driver {facts['driver']})"
+            device += f" (driver {facts['driver']})"
         return (
-            f"tcgemm {facts.get('tcgemm', '')} on {where}, torch {facts.get('torch', '')}, "
+            f"tcgemm {facts.get('tcgemm', '')} on {device}, torch {facts.get('torch', '')}, "
             f"{facts.get('date', '')}"
         )
 
@@ -164,7 +164,8 @@ class Comparison:
         notes: dict[str, list[int]] = {}
         for number, row in enumerate(self.rows, 1):
             texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
-            texts += [f"{name} did not run: {why}" for name, why in row.get("refused", {}).items()]
+            refusals = row.get("refused", {})
+            texts += [f"{name} did not run: {reason}" for name, reason in refusals.items()]
             if is_wrong(row):
                 texts.insert(0, "WRONG RESULT: its error exceeds what rounding explains")
             for text in [*texts, row.get("why")]:
@@ -192,12 +193,12 @@ class Comparison:
         columns = self._columns()
 
         def row(tag: str, cells: Iterable[str]) -> str:
-            found = [
+            tags = [
                 f'<{tag} style="text-align:{"left" if title in TEXT_COLUMNS else "right"}">'
                 f"{html.escape(cell)}</{tag}>"
                 for title, cell in zip(columns, cells, strict=True)
             ]
-            return f"<tr>{''.join(found)}</tr>"
+            return f"<tr>{''.join(tags)}</tr>"
 
         body = [row("td", cells) for cells in zip(*columns.values(), strict=True)]
         notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
@@ -229,7 +230,7 @@ class Comparison:
             >>> result.plot().figure.savefig("compare.png")  # doctest: +SKIP
 
         Arguments:
-            ax: the matplotlib Axes to draw into. Default: those of a new figure.
+            ax: the matplotlib Axes to draw into. Default: the Axes of a new figure.
 
         Raises:
             RuntimeError: matplotlib is not installed, or no row has a time.
@@ -248,7 +249,7 @@ class Comparison:
         height = 0.8 / len(names)
         for index, name in enumerate(names):
             scale = [1.0 if index == 0 else row["ratios"].get(name, math.nan) for row in rows]
-            rates = [row["tflops"] / each for row, each in zip(rows, scale, strict=True)]
+            rates = [row["tflops"] / factor for row, factor in zip(rows, scale, strict=True)]
             places = [place + index * height for place in range(len(rows))]
             ax.barh(places, rates, height, label=name)
         labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
@@ -272,13 +273,13 @@ class Comparison:
 
 
 def _flat(row: Row) -> Row:
-    found = {k: v for k, v in row.items() if k not in ("ratios", "baselines", "refused")}
+    fields = {k: v for k, v in row.items() if k not in ("ratios", "baselines", "refused")}
     for name, ratio in row["ratios"].items():
-        found[f"x {name}"] = ratio
-        found[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
-    for name, why in row.get("refused", {}).items():
-        found[f"{name} refused"] = why
-    return found
+        fields[f"x {name}"] = ratio
+        fields[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
+    for name, reason in row.get("refused", {}).items():
+        fields[f"{name} refused"] = reason
+    return fields
 
 
 def load(path: str | Path) -> Comparison:
@@ -292,17 +293,17 @@ def load(path: str | Path) -> Comparison:
         OSError: the file cannot be read.
     """
 
-    def wrong(what: str) -> RuntimeError:
-        return refuse(f"{path} {what}; pass a file that the result of tcgemm.compare saved.")
+    def wrong(problem: str) -> RuntimeError:
+        return refuse(f"{path} {problem}; pass a file that the result of tcgemm.compare saved.")
 
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise wrong(f"is not JSON ({error})") from error
-    if not isinstance(found, dict) or found.get("version") != VERSION:
-        version = found.get("version") if isinstance(found, dict) else None
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        version = content.get("version") if isinstance(content, dict) else None
         raise wrong(f"has version {version!r}, but this tcgemm reads version {VERSION}")
-    rows, facts = found.get("rows"), found.get("facts")
+    rows, facts = content.get("rows"), content.get("facts")
     if not isinstance(rows, list) or not isinstance(facts, dict):
         raise wrong("has no list of rows and facts")
     for row in rows:

@@ -23,16 +23,16 @@ def show(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def progress_of(given: Any) -> Callable[[str], None]:
+def progress_of(progress: Any) -> Callable[[str], None]:
     """The function that takes the lines of progress."""
-    if given is True:
+    if progress is True:
         return show
-    if given is False:
+    if progress is False:
         return lambda line: None
-    taker: Any = given
-    if not callable(given):
+    taker: Any = progress
+    if not callable(progress):
         raise request.refuse(
-            f"progress is {given!r}, but is True (lines on stderr), False, or a function that "
+            f"progress is {progress!r}, but is True (lines on stderr), False, or a function that "
             "takes each line; pass one of these."
         )
     return taker

@@ -69,8 +69,8 @@ class SubbyteWork:
             )
         lead = (case.batch,) if case.batch > 1 else ()
         bytes_of_row = case.k * bits // 8
-        read = case.batch * (case.m + case.n) * bytes_of_row
-        self.bytes = read + 4 * case.batch * case.m * case.n
+        bytes_read = case.batch * (case.m + case.n) * bytes_of_row
+        self.bytes = bytes_read + 4 * case.batch * case.m * case.n
         self.sets = sets_past_cache(self.bytes, self.device)
         generator = torch.Generator(self.device).manual_seed(0)
         tensors = []
@@ -78,12 +78,12 @@ class SubbyteWork:
             pool = Pool(self.sets, (*lead, rows, bytes_of_row), torch.uint8, self.device)
             pool.memory.random_(0, 256, generator=generator)
             tensors.append([self._tensor(view) for view in pool.views])
-        elements = [[_elements(each) for each in operand] for operand in tensors]
+        elements = [[_elements(tensor) for tensor in operand] for operand in tensors]
         self.operands = SubbyteOperands(
             tensors[0],
-            [each.mT for each in tensors[1]],
+            [tensor.mT for tensor in tensors[1]],
             elements[0],
-            [each.mT for each in elements[1]],
+            [tensor.mT for tensor in elements[1]],
             Pool(self.sets, (*lead, case.m, case.n), torch.int32, self.device),
         )
 
@@ -110,16 +110,16 @@ class SubbyteWork:
         return {"tcgemm": self._product, "baseline": self._baseline}
 
     def _baseline(self, index: int) -> None:
-        found = self.operands
-        baseline.gemm(found.int8_a[index], found.int8_b[index], found.out[index], op=self.case.op)
+        pools = self.operands
+        baseline.gemm(pools.int8_a[index], pools.int8_b[index], pools.out[index], op=self.case.op)
 
     def call_product(self, function: Callable[..., Tensor], index: int) -> Tensor:
         """Runs baseline.product, or the same compiled, on the int8 integers of set `index`."""
-        found = self.operands
-        return function(found.int8_a[index], found.int8_b[index], op=self.case.op)
+        pools = self.operands
+        return function(pools.int8_a[index], pools.int8_b[index], op=self.case.op)
 
     def check(self) -> tuple[float | None, bool | None]:
-        """(None, whether the sums are those of the int8 product of tcgemm)."""
+        """(None, whether the sums are equal to tcgemm's int8 product)."""
         self.operands.out[0].fill_(-1)
         expected = tcgemm.matmul(self.operands.int8_a[0], self.operands.int8_b[0])
         return None, torch.equal(self._product(0), expected)

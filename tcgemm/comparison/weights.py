@@ -26,11 +26,11 @@ def term_of(
     shapes: list[tuple[int, int, int, int]],
     dtypes: list[str],
     layouts: list[Any],
-    others: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> str | None:
     """The term of the cases, such as "packed-int4-128"; None if there is no packed weight.
 
-    others: arguments that a packed weight does not go with, by name.
+    arguments: the arguments that a packed weight excludes, by name.
     """
     if weight is None:
         if group_size != "default":
@@ -40,8 +40,8 @@ def term_of(
             )
         return None
     if not isinstance(weight, str) or weight not in WEIGHTS:
-        known = ", ".join(WEIGHTS)
-        raise refuse(f"weight is {weight!r}, but there are {known}; pass one of these.")
+        formats = ", ".join(WEIGHTS)
+        raise refuse(f"weight is {weight!r}, but there are {formats}; pass one of these.")
     for dtype in dtypes:
         if dtype not in FLOATS:
             raise refuse(
@@ -53,7 +53,7 @@ def term_of(
             f"weight is {weight!r}, which has the layout TN, but layouts has {', '.join(layouts)}; "
             "pass layouts='TN'."
         )
-    for name, value in others.items():
+    for name, value in arguments.items():
         if value:
             raise refuse(f"{name} does not go with a packed weight; leave {name} or weight out.")
     if any(batch > 1 for batch, *_ in shapes):

@@ -125,11 +125,11 @@ def train(
     with progress.bar(epochs * steps, "training", "step") as bar:
         for _ in range(epochs):
             order = torch.randperm(len(train_x), generator=generator).to(device)
-            for chosen in order.split(BATCH):
+            for batch in order.split(BATCH):
                 for network, optimizer, schedule in trainers:
                     with precision(device):
-                        scores = network(train_x[chosen])
-                    loss = F.cross_entropy(scores.float(), train_y[chosen])
+                        scores = network(train_x[batch])
+                    loss = F.cross_entropy(scores.float(), train_y[batch])
                     optimizer.zero_grad()
                     loss.backward()
                     optimizer.step()
@@ -143,21 +143,21 @@ def evaluate(network: nn.Module, data: Data, device: str) -> float:
     """The accuracy in %."""
     _, _, pixels, labels = data
     with torch.no_grad(), precision(device):
-        right = network(pixels).argmax(1) == labels
-    return 100.0 * right.double().mean().item()
+        hits = network(pixels).argmax(1) == labels
+    return 100.0 * hits.double().mean().item()
 
 
 def quantised(network: nn.Module, data: Data, device: str) -> dict[str, float]:
     """The accuracies in % of the network with its weights in 8 bits, in the dtypes that the device
     multiplies; it is as before afterwards."""
-    found = {}
+    accuracies = {}
     for name, dtype in QUANTISED.items():
         if missing(device, dtype):
             continue
         report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
-        found[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, data, device)
+        accuracies[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, data, device)
         report.undo()
-    return found
+    return accuracies
 
 
 def packed(network: nn.Module, data: Data, device: str) -> dict[str, float]:
@@ -192,14 +192,14 @@ def sparse(
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]
     dense = state_bytes(network)
     tcgemm.swap_linear(network, to=tcgemm.nn.SparseLinear24, learns=True)
-    found = {f"{SPARSE}, pruned": evaluate(network, data, device)}
-    (found[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
+    accuracies = {f"{SPARSE}, pruned": evaluate(network, data, device)}
+    (accuracies[f"{SPARSE}, trained on"],) = train([network], data, epochs, seed, device)
     for name, layer in list(network.named_children()):
         if isinstance(layer, tcgemm.nn.SparseLinear24):
             frozen = tcgemm.nn.SparseLinear24.from_linear(layer.to_linear())
             setattr(network, name, frozen)
-    found[f"{SPARSE}, compressed"] = evaluate(network, data, device)
-    return found, (
+    accuracies[f"{SPARSE}, compressed"] = evaluate(network, data, device)
+    return accuracies, (
         f"is the first in bf16 with half of its weights zero, then {epochs} epochs more: "
         f"{dense} bytes dense, {state_bytes(network)} compressed"
     )
@@ -231,28 +231,28 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
     for fused in (True, False):
         torch.manual_seed(seed)
         networks.append(Digits(fused).to(device))
-    how = "bf16 autocast" if device == "cuda" else "float32"
+    dtype = "bf16 autocast" if device == "cuda" else "float32"
     print(
         f"Handwritten digits: {len(data[0])} to train on, {len(data[2])} to test, "
-        f"{epochs} epochs, {how}, seed {seed}"
+        f"{epochs} epochs, {dtype}, seed {seed}"
     )
     start = time.perf_counter()
     names = ("tcgemm.nn.Linear", "torch.nn.Linear")
     with one_thread():
-        found = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
+        accuracies = dict(zip(names, train(networks, data, epochs, seed, device), strict=True))
         seconds = time.perf_counter() - start
-        found |= quantised(networks[0], data, device)
-        found_packed = packed(networks[0], data, device)
-        halved, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
-    for name, value in (found | found_packed | halved).items():
+        accuracies |= quantised(networks[0], data, device)
+        packed_accuracies = packed(networks[0], data, device)
+        sparse_accuracies, summary = sparse(networks[0], data, max(1, epochs // 2), seed, device)
+    for name, value in (accuracies | packed_accuracies | sparse_accuracies).items():
         print(f"  {name:38}{value:6.2f} % of the test digits recognised")
     print(f"  Linear trained in {seconds:.1f} s; QuantLinear is the first with weights in 8 bits;")
     print("  PackedLinear is the first in bf16 with weights in 4 bits, beside inputs of 16;")
     print(f"  SparseLinear24 {summary}\n")
-    complaint = judge(found) or judge(found_packed or found)
-    if complaint is None and halved:
-        learnt = list(halved)[-1]
-        complaint = judge({names[0]: found[names[0]], learnt: halved[learnt]})
+    complaint = judge(accuracies) or judge(packed_accuracies or accuracies)
+    if complaint is None and sparse_accuracies:
+        learnt = list(sparse_accuracies)[-1]
+        complaint = judge({names[0]: accuracies[names[0]], learnt: sparse_accuracies[learnt]})
     return complaint
 
 
@@ -277,8 +277,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(argv)
     device = options.device or default_device()
-    where = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
-    print(f"tcgemm {tcgemm.__version__} on {where}, torch {torch.__version__}")
+    device_name = torch.cuda.get_device_name() if device == "cuda" else "the CPU"
+    print(f"tcgemm {tcgemm.__version__} on {device_name}, torch {torch.__version__}")
     if sentence := avoid_forbidden_amx():
         print(sentence)
     print()

@@ -68,8 +68,8 @@ TIMED_MS: dict[str, float] = {"cuda": 40.0, "cpu": 30.0}
 
 
 def missing(device: str, dtype: torch.dtype, kind: str = "") -> str | None:
-    """Why this GPU has no kernel for products of the torch dtype, or None. kind: "2:4" or "int4",
-    that of b."""
+    """Why this GPU has no kernel for products of the torch dtype, or None. The kind
+    of b is "2:4" or "int4"."""
     a = torch.zeros(64, 64, device=device).to(dtype)
     try:
         b: Any = a
@@ -91,7 +91,7 @@ def products(device: str, seed: int) -> str | None:
     print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
     print("measurements; python -m benchmarks run takes longer ones.")
     print(f"  {'dtype':9}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
-    wrong = []
+    faults = []
     for name, shapes in DTYPES[device].items():
         dtype, _, kind = name.partition(" ")
         if missing(device, operands.DTYPES[dtype], kind):
@@ -102,9 +102,9 @@ def products(device: str, seed: int) -> str | None:
                 text, error = product(device, name, layout, shape, seed)
                 print(text, flush=True)
                 if not error <= 1.0:  # NaN is not
-                    wrong.append(f"{name} {layout} {'x'.join(map(str, shape))} ({error:.3g})")
-    if wrong:
-        return "These products are outside their error bound: " + ", ".join(wrong) + "."
+                    faults.append(f"{name} {layout} {'x'.join(map(str, shape))} ({error:.3g})")
+    if faults:
+        return "These products are outside their error bound: " + ", ".join(faults) + "."
     return None
 
 
@@ -116,36 +116,37 @@ def product(
     generator = torch.Generator(device).manual_seed(seed)
     data = operands.Operands.build(layout, *shape, dtype=operands.DTYPES[dtype], device=device)
     data.normal(generator).poison()
-    right: Sequence[Any] = data.b.views
+    weights: Sequence[Any] = data.b.views
     b = data.b[0]
     if kind == "int4":
         packed = [tcgemm.pack_weight(b.mT, "int4", 128).t() for b in data.b.views]
-        right, b = packed, packed[0].dequantize(torch.float32)
+        weights, b = packed, packed[0].dequantize(torch.float32)
     elif kind:
-        right = [weight.t() for weight in data.prune()]
+        weights = [weight.t() for weight in data.prune()]
     a = data.a[0]
     options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
-    tcgemm.mm(a, right[0], out=data.out[0], **options)
-    rounded = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
+    tcgemm.mm(a, weights[0], out=data.out[0], **options)
+    factors = (numerics.round_to_tf32(a), numerics.round_to_tf32(b)) if dtype == "tf32" else (a, b)
     error = numerics.error_ratio(
-        *(data.out[0], *rounded),
+        data.out[0],
+        *factors,
         accumulation=ACCUMULATION.get(dtype, "f32"),
         dtype=dtype,
         budget=CHECK_BUDGET[device],
         operand_error=ROUNDINGS * numerics.UNIT_ROUNDOFF[a.dtype] if kind == "int4" else 0.0,
     )
     candidates: dict[str, Callable[[int], Any]] = {
-        "tcgemm": lambda i: tcgemm.mm(data.a[i], right[i], out=data.out[i], **options)
+        "tcgemm": lambda i: tcgemm.mm(data.a[i], weights[i], out=data.out[i], **options)
     }
     call = torch_product(data, dtype, sparse=kind == "2:4")
-    refused = device == "cuda" and baseline.refusal(call)
-    if device == "cuda" and not refused:
+    refusal = device == "cuda" and baseline.refusal(call)
+    if device == "cuda" and not refusal:
         candidates["torch"] = call
     timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
-    kernel = kernel_name(a, right[0], **options) if device == "cuda" else "cpu"
+    kernel = kernel_name(a, weights[0], **options) if device == "cuda" else "cpu"
     us = timings["tcgemm"].us
     ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
-    ratio = f"{'refused':>8}" if refused else ratio
+    ratio = f"{'refused':>8}" if refusal else ratio
     size = " x ".join(map(str, shape))
     return f"  {name:9}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
 
@@ -157,6 +158,6 @@ def torch_product(data: operands.Operands, dtype: str, *, sparse: bool) -> Calla
             lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
         )
         return lambda i: prepared()(data.a[i], i)
-    one = torch.ones((), device=data.out.memory.device)
-    ways = {"scales": (one, one), "tf32": dtype == "tf32"}
+    unit_scale = torch.ones((), device=data.out.memory.device)
+    ways = {"scales": (unit_scale, unit_scale), "tf32": dtype == "tf32"}
     return lambda i: baseline.gemm(data.a[i], data.b[i], data.out[i], **ways)

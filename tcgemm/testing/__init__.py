@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 
 def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan:
-    """Returns the plan of matmul(a, b, ...) on a GPU. The options are those of tcgemm.explain.
+    """Returns the plan of matmul(a, b, ...) on a GPU. The options are tcgemm.explain's.
 
     Example:
         >>> from tcgemm import testing
@@ -40,8 +40,8 @@ def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan
         >>> testing.plan(a, a.t(), device="H200").kernel.startswith("sm90")
         True
     """
-    found = explain(a, b, **options)
-    return Plan(found.kernel or "cpu", found.why or "")
+    explanation = explain(a, b, **options)
+    return Plan(explanation.kernel or "cpu", explanation.why or "")
 
 
 def kernel_name(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> str:

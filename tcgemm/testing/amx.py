@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-FP16, BF16 = "AVX512_CORE_FP16", "AVX512_CORE_BF16"  # every CPU with AMX has those of BF16
+FP16, BF16 = "AVX512_CORE_FP16", "AVX512_CORE_BF16"  # every CPU with AMX has AVX512_CORE_BF16
 CPUINFO = Path("/proc/cpuinfo")
 SECONDS = 120  # the limit of the child process; it spends most of its time in torch's import
 LINEAR = """

@@ -114,18 +114,18 @@ def gemm(
     """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
 
     float8 needs two scales, in shapes that torch._scaled_mm takes. `op` is "mm" or "bmm".
-    `accumulation` is that of a case: "fast" and "f16" are what torch must be asked for.
+    `accumulation` is a case's: "fast" and "f16" are what torch must be asked for.
     """
-    into: dict[str, Any] = {} if out is None else {"out": out}
+    options: dict[str, Any] = {} if out is None else {"out": out}
     if a.dtype in INT8:
-        torch._int_mm(a, b, **into)
+        torch._int_mm(a, b, **options)
     elif a.dtype in FP8:
         scale_a, scale_b = scales
-        into |= {"out_dtype": torch.bfloat16, "use_fast_accum": accumulation == "fast"}
-        torch._scaled_mm(a, b, scale_a, scale_b, **into)
+        options |= {"out_dtype": torch.bfloat16, "use_fast_accum": accumulation == "fast"}
+        torch._scaled_mm(a, b, scale_a, scale_b, **options)
     else:
         with fp16_sums_allowed() if accumulation == "f16" else tf32_as_asked(a, tf32):
-            getattr(torch, op)(a, b, **into)
+            getattr(torch, op)(a, b, **options)
 
 
 def product(
@@ -162,8 +162,8 @@ def addmm_activation(
     x: Tensor, weight: Tensor, bias: Tensor, *, gelu: bool, out: Tensor | None = None
 ) -> Tensor:
     """relu(x @ weight.t() + bias), or gelu_tanh, in one call of torch: cuBLASLt fuses both."""
-    into: dict[str, Any] = {} if out is None else {"out": out}
-    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **into)
+    options: dict[str, Any] = {} if out is None else {"out": out}
+    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **options)
 
 
 def compiled_product() -> Callable[..., Tensor]:
@@ -195,7 +195,7 @@ class CusparseltGemm:
 
     The algorithm is the one that cuSPARSELt's search finds for x. For the dtypes of SAFE_ALGORITHMS
     this class searches itself. cuSPARSELt allocates its results. The object keeps each result until
-    the next call with its index, so that the results leave the cache as those of tcgemm do.
+    the next call with its index, so that the results leave the cache as tcgemm's do.
     """
 
     name = "torch._cslt_sparse_mm"
@@ -214,26 +214,26 @@ class CusparseltGemm:
         if x.dtype in SAFE_ALGORITHMS:
             self.options["alg_id"] = self._search(x, SAFE_ALGORITHMS[x.dtype])
         else:
-            found = torch._cslt_sparse_mm_search(self.compressed[0], x.t(), **self.options)
-            self.options["alg_id"] = found
+            algorithm = torch._cslt_sparse_mm_search(self.compressed[0], x.t(), **self.options)
+            self.options["alg_id"] = algorithm
 
     def _search(self, x: Tensor, limit: int) -> int:
         """The fastest of at most `limit` algorithms."""
-        found: dict[int, float] = {}
+        times: dict[int, float] = {}
         for algorithm in range(limit):
             call = functools.partial(
                 torch._cslt_sparse_mm, self.compressed[0], x.t(), **self.options, alg_id=algorithm
             )
             try:
-                found[algorithm] = replayed_us(call)
+                times[algorithm] = replayed_us(call)
             except RuntimeError:  # there are fewer algorithms
                 break
-        return min(found, key=found.__getitem__)
+        return min(times, key=times.__getitem__)
 
     def __call__(self, x: Tensor, index: int) -> Tensor:
-        found = torch._cslt_sparse_mm(self.compressed[index], x.t(), **self.options)
-        self.results[index] = found
-        return found
+        result = torch._cslt_sparse_mm(self.compressed[index], x.t(), **self.options)
+        self.results[index] = result
+        return result
 
 
 class SemiStructuredLinear:

@@ -27,9 +27,9 @@ def gpu_name(device: torch.device | str) -> str:
 
 def known_gpu(device: torch.device | str) -> dict[str, Any] | None:
     """What the planner's table of GPUs has of this one; None if it is not in the table."""
-    found = torch.cuda.get_device_properties(device)
-    capability = 10 * found.major + found.minor
-    return info.known_device(found.name, capability, found.multi_processor_count)
+    properties = torch.cuda.get_device_properties(device)
+    capability = 10 * properties.major + properties.minor
+    return info.known_device(properties.name, capability, properties.multi_processor_count)
 
 
 def current(device: torch.device) -> contextlib.AbstractContextManager[object]:
@@ -65,15 +65,15 @@ def facts(device: torch.device | str) -> dict[str, Any]:
 def _driver(device: torch.device | str) -> tuple[str | None, dict[str, float] | None]:
     """(the driver's version, the clocks) of a GPU, from nvidia-smi."""
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-    chosen = [f"--id=GPU-{uuid}"] if uuid else []
+    selection = [f"--id=GPU-{uuid}"] if uuid else []
     fields = ",".join(("driver_version", *QUERY.values()))
-    query = ["nvidia-smi", *chosen, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    query = ["nvidia-smi", *selection, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout
         driver, *values = (part.strip() for part in answer.splitlines()[0].split(","))
-        found = {}
+        limits = {}
         for name, value in zip(QUERY, values, strict=False):
             with contextlib.suppress(ValueError):  # "[N/A]"
-                found[name] = float(value)
-        return driver, found
+                limits[name] = float(value)
+        return driver, limits
     return None, None

@@ -195,11 +195,11 @@ def error_ratio(
         dtype (str): the name of the operands' dtype, as in operands.DTYPES.
         budget (float): the limit of the floating-point operations of the float64 reference. An even
             sample of the rows of a keeps it. Default: no limit.
-        bias, activation, residual: those of the call.
+        bias, activation, residual: the arguments of the call.
         products (int): how many products are added before the accumulator is rounded. Default:
             what this GPU's largest instruction adds.
         operand_error (float): the largest relative error of an element of b as it was multiplied,
-            such as that of a packed weight that a kernel rounds. Default: none.
+            such as the error of a packed weight that a kernel rounds. Default: none.
     """
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if 0 in (*out.shape, k):
@@ -251,7 +251,7 @@ def long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|out - a @ b| for float64 (M, N), (M, K) and (K, N), as float64 on the device of `out`.
 
     The product is computed in numpy's longdouble: a float64 reference would have an error as large
-    as that of `out`.
+    as the error of `out`.
     """
     import numpy
 
@@ -277,7 +277,7 @@ def is_exact(
     budget: float | None = None,
     finish: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> bool:
-    """Is every bit of `out` that of the exact result, rounded once? Only for integer operands.
+    """Has `out` every bit of the exact result, rounded once? Only for integer operands.
 
     Example:
         >>> from tcgemm.testing import numerics

@@ -59,7 +59,7 @@ def in_layout(layout: Layout, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cache_bytes(device: torch.device | str) -> int:
-    """The size of the cache that the sets must exceed: that of L2 on a GPU, 0 on the CPU."""
+    """The size of the cache that the sets must exceed: the L2 of a GPU, 0 on the CPU."""
     if torch.device(device).type != "cuda":
         return 0
     properties = torch.cuda.get_device_properties(device)
@@ -68,8 +68,8 @@ def cache_bytes(device: torch.device | str) -> int:
 
 def sets_past_cache(bytes_of_one_set: int, device: torch.device | str) -> int:
     """The number of operand sets that exceed twice the cache, at least 2 and at most MAX_SETS."""
-    wanted = math.ceil(2 * cache_bytes(device) / max(1, bytes_of_one_set)) + 1
-    return min(MAX_SETS, max(2, wanted))
+    sets = math.ceil(2 * cache_bytes(device) / max(1, bytes_of_one_set)) + 1
+    return min(MAX_SETS, max(2, sets))
 
 
 class Pool:
@@ -87,12 +87,12 @@ class Pool:
         *,
         transposed: bool = False,
     ) -> None:
-        stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
-        size = math.prod(stored)
+        memory_shape = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
+        size = math.prod(memory_shape)
         step = ALIGNMENT // dtype.itemsize
         pitch = max(step, (size + step - 1) // step * step)
         self.memory = torch.empty((sets, pitch), dtype=dtype, device=device)
-        views = [row[:size].view(stored) for row in self.memory]
+        views = [row[:size].view(memory_shape) for row in self.memory]
         self.views = [v.transpose(-1, -2) for v in views] if transposed else views
 
     def __getitem__(self, index: int) -> Tensor:
@@ -134,8 +134,8 @@ def fill_integers(memory: Tensor, largest: int, generator: Generator | None = No
     lowest = 0 if memory.dtype == torch.uint8 else -largest
     if memory.is_floating_point() and memory.element_size() == 1:  # random_ has no float8
         for part in memory.split(max(1, CHUNK // memory.shape[1])):
-            whole = torch.empty(part.shape, dtype=torch.int8, device=part.device)
-            part.copy_(whole.random_(lowest, largest + 1, generator=generator).float())
+            integers = torch.empty(part.shape, dtype=torch.int8, device=part.device)
+            part.copy_(integers.random_(lowest, largest + 1, generator=generator).float())
     else:
         memory.random_(lowest, largest + 1, generator=generator)
 
@@ -203,7 +203,7 @@ class Operands:
 
     def spread(self, generator: Generator | None = None) -> Operands:
         """Fills a and b with data whose exponents differ within a row of a, or a column of b, by
-        more than those of f16: no scale of the row makes it fit."""
+        more than the exponents of f16: no scale of the row makes it fit."""
         for pool in (self.a, self.b):
             fill_spread(pool.memory, generator)
         return self

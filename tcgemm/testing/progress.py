@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 
-def bar(total: int, what: str, unit: str) -> contextlib.AbstractContextManager[Any]:
+def bar(total: int, label: str, unit: str) -> contextlib.AbstractContextManager[Any]:
     """A bar of tqdm that appears after three seconds; without tqdm a line of text, and None.
 
     Example:
@@ -18,6 +18,6 @@ def bar(total: int, what: str, unit: str) -> contextlib.AbstractContextManager[A
     try:
         from tqdm import tqdm
     except ImportError:
-        print(f"  {what}: {total} (for a progress bar: pip install tqdm) ...", flush=True)
+        print(f"  {label}: {total} (for a progress bar: pip install tqdm) ...", flush=True)
         return contextlib.nullcontext()
-    return tqdm(total=total, desc=f"  {what}", unit=unit, delay=3, leave=False)
+    return tqdm(total=total, desc=f"  {label}", unit=unit, delay=3, leave=False)

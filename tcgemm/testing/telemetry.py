@@ -66,8 +66,8 @@ class _Smi:
         if not shutil.which("nvidia-smi"):
             raise FileNotFoundError("nvidia-smi")
         uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
-        chosen = [f"--id=GPU-{uuid}"] if uuid else []
-        self.command = ["nvidia-smi", *chosen, QUERY, "--format=csv,noheader,nounits"]
+        selection = [f"--id=GPU-{uuid}"] if uuid else []
+        self.command = ["nvidia-smi", *selection, QUERY, "--format=csv,noheader,nounits"]
         self.read()
 
     def read(self) -> tuple[float, float]:

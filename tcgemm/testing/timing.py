@@ -148,19 +148,19 @@ def _runners(
     refusals: dict[str, str] | None,
 ) -> dict[str, _GraphRunner | _HostRunner]:
     """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
-    found: dict[str, _GraphRunner | _HostRunner] = {}
+    runners: dict[str, _GraphRunner | _HostRunner] = {}
     try:
         for name, call in candidates.items():
             try:
-                found[name] = kind(call, sets)
+                runners[name] = kind(call, sets)
             except RuntimeError as error:
-                if refusals is None or not found:
+                if refusals is None or not runners:
                     raise
                 refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
     except BaseException:
-        _close(found)
+        _close(runners)
         raise
-    return found
+    return runners
 
 
 def _close(runners: Mapping[str, _GraphRunner | _HostRunner]) -> None:

@@ -58,8 +58,8 @@ def tune(
 
     Arguments:
         what: shapes, as for tcgemm.compare: (m, n, k), (batch, m, n, k), "4096x4096x4096", or a
-            list of these. Or a torch.nn.Module: the products of its linear layers, those of torch
-            and of tcgemm.nn. Its weights are not read, and need not be on the GPU.
+            list of these. Or a torch.nn.Module: the products of its linear layers, from torch
+            or tcgemm.nn. Its weights are not read, and need not be on the GPU.
         rows (int or list): the rows of a layer's input; for a model. Default: 1, 16, 64, 256, 2048.
         dtypes, layouts, scales, precision, sparse, weight, group_size: as for tcgemm.compare; for
             shapes. float32 with all its bits, int4 and bits are not tuned.
@@ -76,14 +76,14 @@ def tune(
         RuntimeError: there is no GPU, an argument is none of these, or a batch_invariant is active.
             If a product cannot be measured, its row contains the reason instead.
     """
-    given = {"dtypes": dtypes, "layouts": layouts}
+    choices = {"dtypes": dtypes, "layouts": layouts}
     of_shapes = {"scales": scales, "precision": precision, "weight": weight}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
-        named = [name for name, value in (given | of_shapes).items() if value is not None]
-        if named or sparse:
+        names = [name for name, value in (choices | of_shapes).items() if value is not None]
+        if names or sparse:
             raise refuse(
-                f"{[*named, 'sparse'][0]} belongs to shapes, but got a model, whose layers have "
+                f"{[*names, 'sparse'][0]} belongs to shapes, but got a model, whose layers have "
                 "it; leave it out."
             )
         cases, skipped = products.of_model(
@@ -92,9 +92,9 @@ def tune(
     else:
         if rows is not None:
             raise refuse("rows belongs to a model, but got shapes, which have m; leave it out.")
-        defaults = {"dtypes": "bf16", "layouts": "TN"}
-        given = {name: defaults[name] if each is None else each for name, each in given.items()}
-        cases = products.of_shapes(what, **given, **of_shapes, sparse=sparse, group_size=group_size)
+        defaults = {"dtypes": "bf16", "layouts": "TN", "sparse": sparse, "group_size": group_size}
+        choices = defaults | {name: value for name, value in choices.items() if value is not None}
+        cases = products.of_shapes(what, **choices, **of_shapes)
     gpu = gpu_of(device)
     if query.ask("_batch_invariant", 0):
         raise refuse("batch_invariant is active, which ignores what is tuned; end it first.")
@@ -109,20 +109,20 @@ def tune(
 tune.__module__ = "tcgemm"
 
 
-def gpu_of(given: Any) -> torch.device:
+def gpu_of(device: Any) -> torch.device:
     """The GPU of the argument; by default the current one."""
     if not torch.cuda.is_available():
         raise refuse(
             "torch finds no CUDA GPU, and kernels are timed on one; run it on a machine with a GPU."
         )
     try:
-        device = torch.device("cuda" if given is None else given)
+        device = torch.device("cuda" if device is None else device)
     except (RuntimeError, TypeError):
         device = torch.device("cpu")
     if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
         raise refuse(
-            f"device is {given!r}, but has to be one of this machine's GPUs, of which there are "
+            f"device is {device!r}, but has to be one of this machine's GPUs, of which there are "
             f'{count}; pass "cuda" or "cuda:0".'
         )
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -131,8 +131,8 @@ def gpu_of(given: Any) -> torch.device:
 
 def planner_name(gpu: torch.device) -> str:
     """The name by which the planner knows a GPU."""
-    known = machine.known_gpu(gpu)
-    return machine.gpu_name(gpu) if known is None else known["name"]
+    row = machine.known_gpu(gpu)
+    return machine.gpu_name(gpu) if row is None else row["name"]
 
 
 def run(
@@ -167,8 +167,8 @@ def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
         torch.cuda.empty_cache()
         words = f"{case.dtype} {case.layout} {case.size} {case.epilogue}"
         row = dict.fromkeys(("kernel", "us", "planned", "planned_us"))
-        found = {"product": words, "candidates": 0, "stored": False, "wrong": {}}
-        return {**row, **found, "why": baseline.reason(error)}
+        fields = {"product": words, "candidates": 0, "stored": False, "wrong": {}}
+        return {**row, **fields, "why": baseline.reason(error)}
 
 
 def kept(row: dict[str, Any]) -> dict[str, Any]:

@@ -42,12 +42,12 @@ class Candidate(NamedTuple):
 
 def name_of(plan: Explanation) -> str:
     """The kernel of a plan, with its cluster and its slices of k."""
-    ending = "c" if plan.fields.get("cluster_adds") else ""
-    return f"{plan.kernel}@{plan.cluster}/{plan.slices}{ending}"
+    suffix = "c" if plan.fields.get("cluster_adds") else ""
+    return f"{plan.kernel}@{plan.cluster}/{plan.slices}{suffix}"
 
 
 def ask(work: Workload, kernel: str | None = None, device: str | None = None) -> Explanation:
-    """The plan of the product: the planner's, or that of a kernel."""
+    """The plan of the product: the planner's, or the plan of a kernel by name."""
     return explain(work.operands.a[0], work.b[0], **work.options, device=device, kernel=kernel)
 
 
@@ -56,42 +56,42 @@ def candidates(work: Workload, planned: Explanation, device: str | None = None) 
 
     At most MOST: first each row with its best cluster and slices, then with its second best, ...
 
-    device: the name of a GPU; None is that of the operands.
+    device: the name of a GPU; None is the operands' GPU.
     """
     assert planned.config_index is not None
     catalog = info.catalog()
     like = catalog[planned.config_index]
     same = (*SAME, "arch") if like["input"] in FLOAT8 else SAME
-    found: dict[str, float] = {}
+    estimates: dict[str, float] = {}
     for row in catalog:
         if any(row[field] != like[field] for field in same):
             continue
         for plan in _plans(work, row, device):
-            found[name_of(plan)] = float(plan.microseconds or 0.0)
-    found.pop(name_of(planned), None)
-    limit = FACTOR * min([*found.values(), float(planned.microseconds or 0.0)])
-    near = sorted((us, kernel) for kernel, us in found.items() if us <= limit)
+            estimates[name_of(plan)] = float(plan.microseconds or 0.0)
+    estimates.pop(name_of(planned), None)
+    limit = FACTOR * min([*estimates.values(), float(planned.microseconds or 0.0)])
+    near = sorted((us, kernel) for kernel, us in estimates.items() if us <= limit)
     places: Counter[str] = Counter()
-    ranked = []
+    ranks = []
     for us, kernel in near:
         row = kernel.partition("@")[0]
-        ranked.append((places[row], us, kernel))
+        ranks.append((places[row], us, kernel))
         places[row] += 1
-    return [Candidate(kernel, us) for _, us, kernel in sorted(ranked)[:MOST]]
+    return [Candidate(kernel, us) for _, us, kernel in sorted(ranks)[:MOST]]
 
 
 def _plans(work: Workload, row: dict[str, Any], device: str | None) -> list[Explanation]:
     """The plans of one row of the catalog; none if it does not compute the product."""
     plans = []
     for slices in SLICES:
-        known = len(plans)
-        asked = [f"@{cluster}/{slices}" for cluster in CLUSTERS]
-        asked += [f"@1/{slices}c"] if 1 < slices <= CLUSTER_SLICES else []
-        for ending in asked:
+        count = len(plans)
+        suffixes = [f"@{cluster}/{slices}" for cluster in CLUSTERS]
+        suffixes += [f"@1/{slices}c"] if 1 < slices <= CLUSTER_SLICES else []
+        for suffix in suffixes:
             with contextlib.suppress(RuntimeError):  # no kernel fits
-                plan = ask(work, row["name"] + ending, device)
-                if name_of(plan) == row["name"] + ending:
+                plan = ask(work, row["name"] + suffix, device)
+                if name_of(plan) == row["name"] + suffix:
                     plans.append(plan)
-        if len(plans) == known:
+        if len(plans) == count:
             break
     return plans

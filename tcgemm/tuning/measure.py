@@ -67,16 +67,15 @@ class GpuBench:
         def call(kernel: str) -> timing.Call:
             return lambda index: self.work.call_kernel(kernel, index)
 
-        refused: dict[str, str] = {}
+        refusals: dict[str, str] = {}
         calls = {kernel: call(kernel) for kernel in kernels}
-        found = timing.measure(
-            *(calls, self.work.sets), device=self.work.device, min_ms=ms, refusals=refused
-        )
-        return {kernel: each.us for kernel, each in found.items()}
+        options = {"device": self.work.device, "min_ms": ms, "refusals": refusals}
+        timings = timing.measure(calls, self.work.sets, **options)
+        return {kernel: sample.us for kernel, sample in timings.items()}
 
 
 def measure(work: Workload, bench: Bench, *, seconds: float, device: str | None = None) -> Row:
-    """The fields of a row. device: the name of a GPU to plan for, if not that of the operands."""
+    """The fields of a row. device: the name of a GPU to plan for, if not the operands' GPU."""
     plan = ask(work, device=device)
     planned = name_of(plan)
     row: Row = {
@@ -92,22 +91,22 @@ def measure(work: Workload, bench: Bench, *, seconds: float, device: str | None 
     }
     if not plan.product:
         return row | {"why": "products of this kind are not tuned"}
-    found = [each.kernel for each in candidates(work, plan, device)]
-    reasons = {kernel: bench.why_wrong(kernel) for kernel in (planned, *found)}
+    kernels = [candidate.kernel for candidate in candidates(work, plan, device)]
+    reasons = {kernel: bench.why_wrong(kernel) for kernel in (planned, *kernels)}
     row["candidates"] = len(reasons)
-    row["wrong"] = {kernel: why for kernel, why in reasons.items() if why}
-    if why := row["wrong"].get(planned):
-        return row | {"why": f"the planned kernel cannot be used: {why}"}
-    right = [kernel for kernel, why in reasons.items() if not why]
-    rough = bench.times(right, ROUGH_MS)
+    row["wrong"] = {kernel: reason for kernel, reason in reasons.items() if reason}
+    if reason := row["wrong"].get(planned):
+        return row | {"why": f"the planned kernel cannot be used: {reason}"}
+    usable = [kernel for kernel, reason in reasons.items() if not reason]
+    rough = bench.times(usable, ROUGH_MS)
     fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
-    fine = bench.times(list(dict.fromkeys([planned, *fastest])), 1e3 * seconds)
-    best = min(fine, key=fine.__getitem__)
-    if fine[best] > (1 - NOISE) * fine[planned]:
+    times = bench.times(list(dict.fromkeys([planned, *fastest])), 1e3 * seconds)
+    best = min(times, key=times.__getitem__)
+    if times[best] > (1 - NOISE) * times[planned]:
         best = planned
     return row | {
         "kernel": best,
-        "us": round(fine[best], 3),
-        "planned_us": round(fine[planned], 3),
+        "us": round(times[best], 3),
+        "planned_us": round(times[planned], 3),
         "stored": best != planned,
     }

@@ -42,7 +42,7 @@ def of_shapes(
 ) -> list[Case]:
     """The cases of shapes, which tcgemm.compare takes as well."""
     try:
-        names = [request.dtype_name(each) for each in request.listed(dtypes, single=_SINGLE)]
+        names = [request.dtype_name(dtype) for dtype in request.listed(dtypes, single=_SINGLE)]
         cases = request.cases_of(
             *(request.shapes_of(shapes), names, request.layouts_of(layouts)),
             epilogue=[],
@@ -67,22 +67,22 @@ def of_shapes(
 _SINGLE = (str, torch.dtype)
 
 
-def rows_of(given: Any) -> list[int]:
+def rows_of(rows: Any) -> list[int]:
     """The numbers of rows, checked."""
-    listed = list(given) if isinstance(given, list | tuple | range) else [given]
-    for each in listed:
+    values = list(rows) if isinstance(rows, list | tuple | range) else [rows]
+    for value in values:
         try:
-            size = 0 if isinstance(each, bool) else operator.index(each)
+            size = 0 if isinstance(value, bool) else operator.index(value)
         except TypeError:
             size = 0
         if size < 1:
             raise refuse(
-                f"rows has {each!r}, but a layer's input has at least 1 row; pass rows such as "
+                f"rows has {value!r}, but a layer's input has at least 1 row; pass rows such as "
                 f"{list(ROWS)}."
             )
-    if not listed:
+    if not values:
         raise refuse(f"rows is empty; pass rows such as {list(ROWS)}.")
-    return [operator.index(each) for each in listed]
+    return [operator.index(value) for value in values]
 
 
 def of_model(model: torch.nn.Module, rows: Iterable[int]) -> tuple[list[Case], dict[str, str]]:
@@ -91,12 +91,12 @@ def of_model(model: torch.nn.Module, rows: Iterable[int]) -> tuple[list[Case], d
     layers: dict[Case, None] = {}
     for name, module in model.named_modules():
         try:
-            found = of_layer(module)
+            layer = of_layer(module)
         except NotTuned as why:
             skipped[name] = str(why)
             continue
-        if found is not None:
-            layers[found] = None
+        if layer is not None:
+            layers[layer] = None
     if not layers and not skipped:
         raise refuse(
             f"{type(model).__name__} has no linear layer; pass a model with torch.nn.Linear or a "

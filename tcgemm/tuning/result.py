@@ -15,7 +15,7 @@ TITLES = ("product", "planned us", "tuned us", "gain", "kernel")
 
 
 def gain(row: Row) -> float | None:
-    """The planned kernel's time over that of the chosen one; None if it was not measured."""
+    """The planned kernel's time over the chosen kernel's; None if it was not measured."""
     return row["planned_us"] / row["us"] if row.get("us") and row.get("planned_us") else None
 
 
@@ -57,7 +57,7 @@ class Tuning:
 
             - product: its name, as in tcgemm.explain(...).product.
             - planned, planned_us: the planner's kernel and its time in microseconds.
-            - kernel, us: the fastest kernel and its time, or those of the planned one.
+            - kernel, us: the fastest kernel, or else the planned one, and its time.
             - stored: whether the kernel is kept in the file: it is faster by more than the noise.
             - candidates: how many kernels were checked, the planned one among them.
             - wrong: {kernel: why its result cannot be used}. Such a kernel is never chosen.
@@ -73,17 +73,17 @@ class Tuning:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        kept = sum(row["stored"] for row in self.rows)
+        count = sum(row["stored"] for row in self.rows)
         lines = [
             f"tcgemm {self.facts.get('tcgemm', '')} on {self.facts.get('gpu', 'an unknown GPU')}, "
             f"{self.facts.get('date', '')}",
             *table(self.rows),
-            f"{kept} of {len(self.rows)} products have a faster kernel than the planned one: "
+            f"{count} of {len(self.rows)} products have a faster kernel than the planned one: "
             f"{self.path}",
         ]
         for row in self.rows:
-            lines += [f"left out: {kernel}: {why}" for kernel, why in row["wrong"].items()]
-        lines += [f"skipped: {name}: {why}" for name, why in self.skipped.items()]
+            lines += [f"left out: {kernel}: {reason}" for kernel, reason in row["wrong"].items()]
+        lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -98,14 +98,14 @@ def stored() -> str:
     lines = []
     for path in tuned.paths():
         try:
-            found = tuned.read(path)
+            content = tuned.read(path)
         except tuned.Unusable as error:
             lines.append(f"{path}: {error}")
             continue
-        lines.append(f"{path}: {found['gpu']}, driver {found['driver']}")
+        lines.append(f"{path}: {content['gpu']}, driver {content['driver']}")
         try:
-            tuned.read_for(path, found["gpu"])
+            tuned.read_for(path, content["gpu"])
         except tuned.Unusable as error:
             lines.append(f"  not taken here: {error}")
-        lines += [f"  {each}" for each in table(found["products"])]
+        lines += [f"  {text}" for text in table(content["products"])]
     return "\n".join(lines or [f"there is no file of tcgemm.tune in {tuned.folder()}"])

@@ -23,26 +23,26 @@ assert not hasattr(tcgemm, "comparisons")
 def test_the_installed_package_compares_and_measures_sets(tmp_path):
     installed = Installed(tmp_path)
     arguments = ["--shapes", "16x24x32,2x8x8x8", *SMALL, "--save", "found.json"]
-    done = installed.run("-m", "tcgemm", "compare", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "x torch" in done.stdout and "2x8x8x8" in done.stdout
-    assert done.stderr.count(" of 4: ") == 4
+    process = installed.run("-m", "tcgemm", "compare", *arguments)
+    assert process.returncode == 0, process.stderr
+    assert "x torch" in process.stdout and "2x8x8x8" in process.stdout
+    assert process.stderr.count(" of 4: ") == 4
     result = load(tmp_path / "found.json")
     assert [row["dtype"] for row in result.rows] == ["f32", "f32", "bf16", "bf16"]
 
     smoke = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--ms", "2", "--device", "cpu"]
-    done = installed.run("-m", "tcgemm", "bench", *smoke, "--out", "bench.json")
-    assert done.returncode == 0, done.stderr
-    assert "3 of 3 cases done, 0 failed or wrong." in done.stdout
+    process = installed.run("-m", "tcgemm", "bench", *smoke, "--out", "bench.json")
+    assert process.returncode == 0, process.stderr
+    assert "3 of 3 cases done, 0 failed or wrong." in process.stdout
     rows = results_file.load(tmp_path / "bench.json")["rows"]
     assert {row["commit"] for row in rows} == {tcgemm.__version__}
 
-    done = installed.run("-c", LAZY)
-    assert done.returncode == 0, done.stderr
+    process = installed.run("-c", LAZY)
+    assert process.returncode == 0, process.stderr
 
-    done = installed.run("-m", "tcgemm", "compare", "--shapes", "8x8", "--quiet")
-    assert done.returncode and "a shape is (m, n, k)" in done.stderr
-    assert "Traceback" not in done.stderr
+    process = installed.run("-m", "tcgemm", "compare", "--shapes", "8x8", "--quiet")
+    assert process.returncode and "a shape is (m, n, k)" in process.stderr
+    assert "Traceback" not in process.stderr
 
 
 def test_a_saved_table_is_printed_again(tmp_path, capsys):
@@ -80,7 +80,7 @@ def test_either_shapes_or_a_file(arguments, capsys):
 
 
 def test_bench_lists_its_sets(capsys):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as error:
         bench.run(["--help"])
-    assert stopped.value.code == 0
+    assert error.value.code == 0
     assert "python -m tcgemm bench" in capsys.readouterr().out

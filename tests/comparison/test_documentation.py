@@ -6,6 +6,6 @@ from support import pages
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pages.run("docs/guides/compare.md")
-    said = capsys.readouterr()
-    assert "x product_in_halves" in said.out
-    assert "the swap to tcgemm.nn.QuantLinear" in said.out and "12 of 12: " in said.err
+    output = capsys.readouterr()
+    assert "x product_in_halves" in output.out
+    assert "the swap to tcgemm.nn.QuantLinear" in output.out and "12 of 12: " in output.err

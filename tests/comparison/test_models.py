@@ -45,10 +45,10 @@ def state(model):
 
 
 def assert_unchanged(model, before):
-    now = state(model)
-    assert now[0] == before[0]
-    assert now[1].keys() == before[1].keys()
-    for name, (tensor, values) in now[1].items():
+    after = state(model)
+    assert after[0] == before[0]
+    assert after[1].keys() == before[1].keys()
+    for name, (tensor, values) in after[1].items():
         assert tensor is before[1][name][0], name
         assert torch.equal(values, before[1][name][1]), name
 
@@ -60,10 +60,10 @@ def test_a_row_for_each_distinct_linear():
     result = tcgemm.compare(model, (x,), seconds=0.004, progress=lines.append)
     assert_unchanged(model, before)
     assert torch.equal(torch.get_rng_state(), random)
-    found = {
+    layers = {
         (r["m"], r["n"], r["k"], r["epilogue"]): (r["count"], r["layers"]) for r in result.rows
     }
-    assert found == {
+    assert layers == {
         (24, 128, 64, "bias"): (3, ["up", "gate"]),
         (24, 64, 128, "bias"): (2, ["down"]),
         (24, 16, 64, ""): (1, ["head"]),
@@ -81,22 +81,22 @@ def test_a_row_for_each_distinct_linear():
     assert "Block" in lines[0] and len(lines) == 4
 
 
-@pytest.mark.parametrize("give", ["positional", "keywords", "tensor"])
-def test_example_inputs(give):
+@pytest.mark.parametrize("form", ["positional", "keywords", "tensor"])
+def test_example_inputs(form):
     x = torch.randn(5, 64)
-    example = {"positional": (x, 2.0), "keywords": {"x": x, "scale": 2.0}, "tensor": x}[give]
+    example = {"positional": (x, 2.0), "keywords": {"x": x, "scale": 2.0}, "tensor": x}[form]
     assert len(tcgemm.compare(Block(), example, **QUICK).rows) == 3
 
 
 @pytest.mark.parametrize(
-    ("options", "apart"),
+    ("options", "largest"),
     [
         ({"to": QuantLinear, "dtype": torch.int8}, 0.1),
         ({"to": SparseLinear24}, 2.0),
     ],
     ids=["quantised", "sparse"],
 )
-def test_other_layers(options, apart):
+def test_other_layers(options, largest):
     model = Block().to(torch.bfloat16)
     del model.unused  # 3 columns are no pattern of 2:4
     before = state(model)
@@ -106,7 +106,7 @@ def test_other_layers(options, apart):
     assert {row["function"] for row in result.rows} == {options["to"].__name__}  # of no product
     assert all(row["us"] > 0 and row["ratios"]["torch"] > 0 for row in result.rows)
     assert all(row["max_error_ratio"] is None and row["exact"] is None for row in result.rows)
-    assert 1e-4 < result.facts["model"]["difference"] < apart
+    assert 1e-4 < result.facts["model"]["difference"] < largest
 
 
 def test_layers_that_stay_have_the_reason():
@@ -125,8 +125,8 @@ def test_projections_of_attention_have_rows():
     before = state(encoder)
     result = tcgemm.compare(encoder, torch.randn(2, 5, 32), **QUICK)
     assert_unchanged(encoder, before)
-    found = {(row["n"], row["k"]): row["layers"] for row in result.rows}
-    assert found == {
+    layers = {(row["n"], row["k"]): row["layers"] for row in result.rows}
+    assert layers == {
         (96, 32): ["self_attn.in_proj"],
         (32, 32): ["self_attn.out_proj"],
         (48, 32): ["linear1"],
@@ -208,17 +208,17 @@ def test_gradients_and_optimizers_go_on():
     twin = copy.deepcopy(model)
     x = torch.randn(8, 64)
     steps = []
-    for each in (model, twin):
-        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+    for network in (model, twin):
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
         for step in range(2):
-            if each is model and step == 1:
+            if network is model and step == 1:
                 tcgemm.compare(model, x, **QUICK)
             torch.manual_seed(step)
             optimizer.zero_grad()
-            each(x)["out"].square().mean().backward()
+            network(x)["out"].square().mean().backward()
             optimizer.step()
-        steps.append([p.detach() for p in each.parameters()])
-    assert all(torch.equal(one, two) for one, two in zip(*steps, strict=True))
+        steps.append([p.detach() for p in network.parameters()])
+    assert all(torch.equal(value, twin_value) for value, twin_value in zip(*steps, strict=True))
 
 
 def test_bad_models_end_in_a_sentence():

@@ -121,8 +121,8 @@ def test_plot(result, tmp_path):
     assert widths[:4] == pytest.approx([687.2, 687.2, 687.2, 687.2 / 1.1])
     ax.figure.savefig(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 1000
-    given = pyplot.figure().subplots()
-    assert result.plot(given) is given
+    axes = pyplot.figure().subplots()
+    assert result.plot(axes) is axes
     pyplot.close("all")
     pieces = ["tcgemm.compare: ", "no row with a time", "nothing to plot"]
     with pytest.raises(RuntimeError, match=".*".join(pieces)):
@@ -150,15 +150,15 @@ def test_a_file_holds_everything(result, tmp_path):
     result.save(path)
     text = json.loads(path.read_text())
     assert text == {"version": 1, "facts": FACTS, "rows": ROWS}
-    again = load(path)
-    assert again == result and str(again) == str(result)
+    copy = load(path)
+    assert copy == result and str(copy) == str(result)
     assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_measured_result_is_saved_and_loaded(tmp_path):
-    measured = tcgemm.compare((8, 8, 8), against="torch", seconds=0.002, progress=False)
-    measured.save(tmp_path / "a.json")
-    assert load(str(tmp_path / "a.json")) == measured
+    comparison = tcgemm.compare((8, 8, 8), against="torch", seconds=0.002, progress=False)
+    comparison.save(tmp_path / "a.json")
+    assert load(str(tmp_path / "a.json")) == comparison
     first = load(tmp_path / "a.json").rows[0]
     for name in ("function", "dtype", "layout", "batch", "m", "n", "k", "us", "ratios"):
         assert first[name] is not None

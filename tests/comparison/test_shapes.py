@@ -37,10 +37,10 @@ def test_a_row_for_each_shape_dtype_and_layout():
     for row in rows:
         assert row["us"] > 0 and row["tflops"] > 0 and row["gbps"] > 0 and row["kernel"] == "cpu"
         assert row["exact"] and 0 < row["max_error_ratio"] <= 1
-        refused = row["dtype"] == "e4m3" and row["batch"] == 3  # torch has no batched one
-        assert ("torch" in row["ratios"]) is not refused
-        assert ("torch" in row["refused"]) is refused
-        if not refused:
+        is_refused = row["dtype"] == "e4m3" and row["batch"] == 3  # torch has no batched one
+        assert ("torch" in row["ratios"]) is not is_refused
+        assert ("torch" in row["refused"]) is is_refused
+        if not is_refused:
             own, torchs = row["us"], row["baselines"]["torch"]["us"]
             assert math.isclose(row["ratios"]["torch"], torchs / own, rel_tol=0.05)
     facts = result.facts
@@ -124,8 +124,8 @@ def test_every_baseline_is_measured_or_its_reason_is_told(monkeypatch):
         assert row["refused"] == {"broken": "no such product"}
         assert row["baselines"]["torch.compile"]["name"] == "torch.compile of torch linear"
     assert result.baselines == ["torch", "torch.compile", "mine"]
-    alone = compare((8, 8, 8), against=())
-    assert alone.rows[0]["us"] > 0 and not alone.rows[0]["ratios"] and not alone.baselines
+    table = compare((8, 8, 8), against=())
+    assert table.rows[0]["us"] > 0 and not table.rows[0]["ratios"] and not table.baselines
 
 
 def test_nothing_is_compiled_that_torch_refuses(monkeypatch):
@@ -148,11 +148,11 @@ def test_a_case_that_fails_has_its_reason_and_the_others_go_on(monkeypatch):
             self.operands.out[index][0, 0] = math.nan
 
     monkeypatch.setattr(Workload, "call_tcgemm", call_tcgemm)
-    failed, wrong, invalid, good = compare([(m, 16, 16) for m in (8, 16, 24, 32)]).rows
-    assert failed["us"] is None and failed["why"] == "tcgemm failed: No kernel fits."
-    assert wrong["max_error_ratio"] > 1 and wrong["exact"] is False
+    failure, fault, invalid, fit = compare([(m, 16, 16) for m in (8, 16, 24, 32)]).rows
+    assert failure["us"] is None and failure["why"] == "tcgemm failed: No kernel fits."
+    assert fault["max_error_ratio"] > 1 and fault["exact"] is False
     assert invalid["max_error_ratio"] is None and invalid["exact"] is False
-    assert good["max_error_ratio"] <= 1 and good["exact"]
+    assert fit["max_error_ratio"] <= 1 and fit["exact"]
 
 
 class Settings:
@@ -280,7 +280,7 @@ def test_torch_is_measured_and_not_what_a_use_puts_in_its_place():
     with tcgemm.use():
         for arguments in ((SHAPE,), (MODEL, torch.zeros(1, 4))):
             pieces = ["tcgemm.compare: ", "tcgemm.use is active", "end it"]
-            assert_error_message(lambda given=arguments: tcgemm.compare(*given), pieces)
+            assert_error_message(lambda values=arguments: tcgemm.compare(*values), pieces)
     assert compare(SHAPE).rows[0]["ratios"]["torch"] > 0
 
 
@@ -288,8 +288,8 @@ def test_a_use_takes_the_measured_table(tmp_path):
     result = compare([(16, 16, 16), (64, 64, 64)], dtypes="f32", layouts="NN")
     for row, ratio in zip(result.rows, (2.0, 0.5), strict=True):
         row["ratios"]["torch"] = ratio
-    others = {"function": "QuantLinear"}, {"epilogue": "sparse"}  # no dense products
-    result.rows += [result.rows[0] | {"ratios": {"torch": 0.1}} | other for other in others]
+    changes = {"function": "QuantLinear"}, {"epilogue": "sparse"}  # no dense products
+    result.rows += [result.rows[0] | {"ratios": {"torch": 0.1}} | change for change in changes]
     result.save(tmp_path / "table.json")
     for table in (result, str(tmp_path / "table.json")):
         with tcgemm.use(table=table) as use:

@@ -46,8 +46,8 @@ def choose(product: str, kernel: str, device: str = H200) -> bool:
     return query.ask("_set_tuned", device, product, kernel)
 
 
-def kernel_of(made) -> str:
-    return f"{made['kernel']}@{made['cluster']}/{made['slices']}"
+def kernel_of(choice) -> str:
+    return f"{choice['kernel']}@{choice['cluster']}/{choice['slices']}"
 
 
 def asked(change=None, **options):
@@ -60,10 +60,10 @@ def test_a_choice_is_taken_and_told():
     assert not before["tuned"] and ROW not in before["kernel"]
     assert before["product"] == "bf16 (accumulator f32), TN, m 16 n 4096 k 14336"
     assert choose(before["product"], f"{ROW}@1/5")
-    made = asked()
-    assert (kernel_of(made), made["tuned"]) == (f"{ROW}@1/5", True)
-    assert made["why"] == "tcgemm.tune measured the shortest time with it"
-    assert "tuned         kernel, cluster and slices of k, by tcgemm.tune" in made["explain"]
+    choice = asked()
+    assert (kernel_of(choice), choice["tuned"]) == (f"{ROW}@1/5", True)
+    assert choice["why"] == "tcgemm.tune measured the shortest time with it"
+    assert "tuned         kernel, cluster and slices of k, by tcgemm.tune" in choice["explain"]
     tuned.forget()
     assert asked() == before  # although the tuned plan was remembered
 
@@ -91,9 +91,9 @@ def test_a_column_major_result_has_the_slices():
     """They decide bits, which must not depend on the strides of out."""
     out = (0, 1, 16)
     choose(asked()["product"], f"{ROW}@1/5")
-    made = asked(out=out)
-    assert made["slices"] == 5 and not made["tuned"] and made["swap_ab"]
-    assert "tuned         the slices of k alone" in made["explain"]
+    choice = asked(out=out)
+    assert choice["slices"] == 5 and not choice["tuned"] and choice["swap_ab"]
+    assert "tuned         the slices of k alone" in choice["explain"]
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_what_is_not_tuned_has_no_name(options):
 
 def test_a_filter_is_stronger():
     choose(asked()["product"], f"{ROW}@1/5")
-    made = asked(kernel="64x128x64_w1_s8_tn@1/2")
-    assert "64x128x64" in made["kernel"] and made["slices"] == 2 and not made["tuned"]
+    choice = asked(kernel="64x128x64_w1_s8_tn@1/2")
+    assert "64x128x64" in choice["kernel"] and choice["slices"] == 2 and not choice["tuned"]
 
 
 def test_sparse_products_take_choices_of_either_major():
@@ -176,9 +176,9 @@ def test_sparse_products_take_choices_of_either_major():
 
 def test_explain_says_it():
     a, b = torch.empty(16, 14336).bfloat16(), torch.empty(4096, 14336).bfloat16().t()
-    told = tcgemm.explain(a, b, device=H200)
-    assert told.tuned is False and told.product == asked()["product"]
-    choose(told.product, f"{ROW}@1/5")
-    told = tcgemm.explain(a, b, device=H200)
-    assert (told.kernel, told.slices, told.tuned) == (ROW, 5, True)
-    assert told.fields["tuned"] is True
+    explanation = tcgemm.explain(a, b, device=H200)
+    assert explanation.tuned is False and explanation.product == asked()["product"]
+    choose(explanation.product, f"{ROW}@1/5")
+    explanation = tcgemm.explain(a, b, device=H200)
+    assert (explanation.kernel, explanation.slices, explanation.tuned) == (ROW, 5, True)
+    assert explanation.fields["tuned"] is True

@@ -31,7 +31,7 @@ def row(kernel=f"{ROW}@1/5", product=PRODUCT):
 
 
 def store(*rows, gpu=GPU, device="H200"):
-    return tuned.store(gpu, device, {each["product"]: each for each in rows})
+    return tuned.store(gpu, device, {entry["product"]: entry for entry in rows})
 
 
 def told():
@@ -49,14 +49,14 @@ def change(path: Path, **fields):
 
 def test_a_file_is_taken(caplog):
     path = store(row())
-    made = told()
-    assert (made.kernel, made.slices, made.tuned) == (ROW, 5, True)
+    plan = told()
+    assert (plan.kernel, plan.slices, plan.tuned) == (ROW, 5, True)
     assert not lines(caplog)
-    found = json.loads(path.read_text())
-    assert found["products"] == [row()]
+    content = json.loads(path.read_text())
+    assert content["products"] == [row()]
     header = {"format": 1, "gpu": GPU, "device": "H200", "driver": RELEASE}
-    assert header.items() <= found.items()
-    assert len(found["library"]) == 64
+    assert header.items() <= content.items()
+    assert len(content["library"]) == 64
 
 
 def test_nothing_is_hashed_without_a_file(monkeypatch):
@@ -116,33 +116,33 @@ def test_a_file_that_cannot_be_taken_is_ignored_with_one_line(name, caplog):
     for _ in range(3):
         assert not told().tuned
         tuned.load([GPU])
-    (said,) = lines(caplog)
-    assert said.startswith(f"tcgemm: {path} is ignored: ") and "\n" not in said
-    assert said.endswith(
+    (line,) = lines(caplog)
+    assert line.startswith(f"tcgemm: {path} is ignored: ") and "\n" not in line
+    assert line.endswith(
         "`python -m tcgemm tune` measures anew, and with --clear it removes such files."
     )
 
 
 @pytest.mark.parametrize(
-    ("change_of", "said"),
+    ("change_of", "reason"),
     [
         ("driver", f"it is for the driver {RELEASE}, but here is 580.1. "),
         ("library", f"it is for another build than {_library.path()}. "),
     ],
 )
-def test_a_stale_file_is_ignored_with_one_line(change_of, said, monkeypatch, caplog):
+def test_a_stale_file_is_ignored_with_one_line(change_of, reason, monkeypatch, caplog):
     """After an update its name is another one as well."""
-    old = store(row())
+    old_path = store(row())
     if change_of == "driver":
         monkeypatch.setattr(_driver, "release", lambda: "580.1")
     else:
         monkeypatch.setattr(tuned, "library_hash", lambda: "0" * 64)
     assert not told().tuned
-    assert len(lines(caplog)) == 1 and said in lines(caplog)[0]
+    assert len(lines(caplog)) == 1 and reason in lines(caplog)[0]
     tuned.forget()
     caplog.clear()
-    new = store(row())
-    assert new != old and told().tuned and not lines(caplog)
+    new_path = store(row())
+    assert new_path != old_path and told().tuned and not lines(caplog)
 
 
 def test_files_of_other_gpus_are_not_read(caplog):
@@ -156,16 +156,16 @@ def test_rows_are_replaced_and_removed():
     store(row())
     store(row(f"{ROW}@1/4"), row(product="another"))
     path = tuned.store(GPU, "H200", {"another": None, "third": row(product="third")})
-    found = json.loads(path.read_text())["products"]
-    assert [each["product"] for each in found] == [PRODUCT, "third"]
-    assert found[0]["kernel"] == f"{ROW}@1/4"
+    products = json.loads(path.read_text())["products"]
+    assert [product["product"] for product in products] == [PRODUCT, "third"]
+    assert products[0]["kernel"] == f"{ROW}@1/4"
 
 
 def test_a_broken_file_is_written_anew():
     path = store(row())
     path.write_text("broken")
     store(row(product="another"))
-    assert [each["product"] for each in tuned.read(path)["products"]] == ["another"]
+    assert [product["product"] for product in tuned.read(path)["products"]] == ["another"]
 
 
 def test_a_write_that_fails_leaves_the_file(cache, monkeypatch):
@@ -233,5 +233,5 @@ def test_a_later_process_takes_it(cache):
         f"_driver.release, _driver.gpu_names = (lambda: {RELEASE!r}), (lambda: [{GPU!r}])\n"
         "print(info.plan('H200', 'bf16', 16, 4096, 14336)['kernel'], torch.cuda.is_initialized())"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == (f"{ROW} False\n", "")
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (process.stdout, process.stderr) == (f"{ROW} False\n", "")

@@ -48,27 +48,27 @@ def measured(us, wrong=None, case=CASE):
 
 
 def test_candidates_have_clusters_and_slices():
-    planned = candidates.ask(work_of(), device=H200)
-    found = candidates.candidates(work_of(), planned, H200)
-    names = [each.kernel for each in found]
+    first = candidates.ask(work_of(), device=H200)
+    result = candidates.candidates(work_of(), first, H200)
+    names = [candidate.kernel for candidate in result]
     assert len(set(names)) == len(names) <= candidates.MOST
-    assert candidates.name_of(planned) not in names
+    assert candidates.name_of(first) not in names
     assert {name.rpartition("/")[2] for name in names} >= {"1", "2", "4"}
     assert {name.partition("@")[2][0] for name in names} == {"1"}  # one tile of rows
     assert any(name.endswith("c") for name in names)
     assert len({name.partition("@")[0] for name in names}) >= 5  # not slices of one row alone
-    best = min(planned.microseconds, *(each.estimate for each in found))
-    assert all(each.estimate <= candidates.FACTOR * best for each in found)
-    for each in found:
-        made = candidates.ask(work_of(), each.kernel, H200)
-        assert candidates.name_of(made) == each.kernel
+    best = min(first.microseconds, *(candidate.estimate for candidate in result))
+    assert all(candidate.estimate <= candidates.FACTOR * best for candidate in result)
+    for candidate in result:
+        explanation = candidates.ask(work_of(), candidate.kernel, H200)
+        assert candidates.name_of(explanation) == candidate.kernel
 
 
 def test_float8_candidates_have_the_same_bits_class():
     case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
-    planned = candidates.ask(work_of(case), device=H200)
-    for each in candidates.candidates(work_of(case), planned, H200):
-        assert each.kernel.startswith("sm90a") and "_promoted" not in each.kernel
+    explanation = candidates.ask(work_of(case), device=H200)
+    for candidate in candidates.candidates(work_of(case), explanation, H200):
+        assert candidate.kernel.startswith("sm90a") and "_promoted" not in candidate.kernel
 
 
 # The choice.
@@ -77,27 +77,27 @@ def test_float8_candidates_have_the_same_bits_class():
 def test_the_fastest_right_kernel_is_chosen():
     planned, _ = measured(lambda kernel: 10.0)
     assert not planned["stored"] and planned["kernel"] == planned["planned"]
-    names = [each.kernel for each in candidates.candidates(work_of(), ask(), H200)]
+    names = [candidate.kernel for candidate in candidates.candidates(work_of(), ask(), H200)]
     fast, wrong = names[3], names[7]
     times = {fast: 8.0, wrong: 5.0}
     row, bench = measured(lambda kernel: times.get(kernel, 10.0), {wrong: "it is wrong"})
     assert (row["kernel"], row["us"], row["planned_us"], row["stored"]) == (fast, 8.0, 10.0, True)
     assert row["wrong"] == {wrong: "it is wrong"} and row["candidates"] == len(names) + 1
-    rough, fine = bench.asked
+    rough, last = bench.asked
     assert wrong not in rough[0] and len(rough[0]) == len(names) and rough[1] == measure.ROUGH_MS
-    assert planned["planned"] in fine[0] and fast in fine[0] and len(fine[0]) <= 4
-    assert fine[1] == 300.0
+    assert planned["planned"] in last[0] and fast in last[0] and len(last[0]) <= 4
+    assert last[1] == 300.0
 
 
 def ask():
     return candidates.ask(work_of(), device=H200)
 
 
-@pytest.mark.parametrize(("us", "stored"), [(9.81, False), (9.79, True)])
-def test_a_choice_gains_more_than_the_noise(us, stored):
+@pytest.mark.parametrize(("us", "is_stored"), [(9.81, False), (9.79, True)])
+def test_a_choice_gains_more_than_the_noise(us, is_stored):
     name = candidates.candidates(work_of(), ask(), H200)[0].kernel
     row, _ = measured(lambda kernel: us if kernel == name else 10.0)
-    assert row["stored"] is stored
+    assert row["stored"] is is_stored
 
 
 def test_a_planned_kernel_that_is_wrong_is_told():
@@ -111,12 +111,12 @@ def test_a_result_with_nan_or_a_large_error_is_wrong(monkeypatch):
     case = Case("mm", "f32", "TN", 16, 8, 32)
     work = Workload(case, "cpu")
     bench = measure.GpuBench(work)
-    right = torch.mm(work.operands.a[0], work.operands.b[0])
-    for result, said in ((right, ""), (right + 1, "times the bound"), (right * math.nan, "nan")):
+    exact = torch.mm(work.operands.a[0], work.operands.b[0])
+    for result, text in ((exact, ""), (exact + 1, "times the bound"), (exact * math.nan, "nan")):
         monkeypatch.setattr(
             work, "call_kernel", lambda kernel, index, r=result: work.operands.out[index].copy_(r)
         )
-        assert said in bench.why_wrong("any") and bool(bench.why_wrong("any")) == bool(said)
+        assert text in bench.why_wrong("any") and bool(bench.why_wrong("any")) == bool(text)
     monkeypatch.setattr(work, "call_kernel", lambda kernel, index: None)  # it stores nothing
     assert "nan" in bench.why_wrong("any")
 
@@ -199,7 +199,7 @@ def test_the_products_of_layers_have_the_names_of_their_cases():
     """So a layer takes what was tuned for it."""
     x = torch.empty(16, 256, device="meta")
     w = torch.empty(128, 256, device="meta")
-    named = {"device": H200}
+    device = {"device": H200}
     half = x.bfloat16(), w.bfloat16().t()
     e4m3 = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
     s8 = x.to(torch.int8), w.to(torch.int8).t()
@@ -228,8 +228,8 @@ def test_the_products_of_layers_have_the_names_of_their_cases():
         ),
     )
     for case, (a, b), options in pairs:
-        wanted = tcgemm.explain(a, b, **options, **named).product
-        assert wanted and candidates.ask(work_of(case), device=H200).product == wanted, case
+        expected = tcgemm.explain(a, b, **options, **device).product
+        assert expected and candidates.ask(work_of(case), device=H200).product == expected, case
 
 
 # The whole function.
@@ -249,16 +249,16 @@ def us(kernel):
 
 
 def test_tune_stores_what_later_plans_take(fake_gpu):
-    said = []
-    result = tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=said.append)
-    assert len(said) == 2 and said[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
+    lines = []
+    result = tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=lines.append)
+    assert len(lines) == 2 and lines[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
     assert [row["stored"] for row in result.rows] == [True, True]
     for row, m in zip(result.rows, (16, 8), strict=True):
         case = Case("mm", "bf16", "TN", m, 4096, 14336)
-        made = candidates.ask(work_of(case), device=H200)
-        assert made.tuned and candidates.name_of(made) == row["kernel"]
-    stored = json.loads(result.path.read_text())["products"]
-    assert [row["product"] for row in stored] == [row["product"] for row in result.rows]
+        explanation = candidates.ask(work_of(case), device=H200)
+        assert explanation.tuned and candidates.name_of(explanation) == row["kernel"]
+    entries = json.loads(result.path.read_text())["products"]
+    assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
     assert "2 of 2 products have a faster kernel" in str(result) and "1.250" in str(result)
 
 
@@ -271,22 +271,22 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
     layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 2048).bfloat16() for _ in range(2)))
     tcgemm.swap_linear(layers, "0", to=tcgemm.nn.PackedLinear, format="int4", group_size=64)
     tcgemm.swap_linear(layers, "1", to=tcgemm.nn.PackedLinear, format="table", table=range(16))
-    found = tcgemm.tune(layers, rows=40, progress=False)
-    assert found.skipped == {"1": "its weight has a table of its own"}
+    result = tcgemm.tune(layers, rows=40, progress=False)
+    assert result.skipped == {"1": "its weight has a table of its own"}
     shapes = tcgemm.tune((40, 2048, 1024), weight="int4", group_size=64, progress=False)
-    for row in (*found.rows, *shapes.rows):
+    for row in (*result.rows, *shapes.rows):
         assert "b packed int4 64" in row["product"] and row["stored"]
     x = torch.empty(40, 1024, dtype=torch.bfloat16)
     plan = tcgemm.explain(x, layers[0].packed.t(), device=H200)
     assert plan.tuned and "_16x32x64_w1" in plan.kernel
-    other = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
-    assert not tcgemm.explain(x, other.t(), device=H200).tuned
+    larger = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
+    assert not tcgemm.explain(x, larger.t(), device=H200).tuned
 
 
 def test_tuning_again_begins_with_the_planned_kernel(fake_gpu, monkeypatch):
     first = tcgemm.tune((16, 4096, 14336), progress=False)
-    again = tcgemm.tune((16, 4096, 14336), progress=False)
-    assert again.rows == first.rows
+    second = tcgemm.tune((16, 4096, 14336), progress=False)
+    assert second.rows == first.rows
     monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(lambda kernel: 10.0))
     slow = tcgemm.tune((16, 4096, 14336), progress=False)
     assert not slow.rows[0]["stored"] and tuned.read(slow.path)["products"] == []
@@ -340,11 +340,11 @@ ERRORS = (
 )
 
 
-@pytest.mark.parametrize(("given", "options", "said"), ERRORS, ids=str)
-def test_errors_name_the_argument(given, options, said):
+@pytest.mark.parametrize(("arguments", "options", "sentence"), ERRORS, ids=str)
+def test_errors_name_the_argument(arguments, options, sentence):
     with pytest.raises(RuntimeError) as error:
-        tcgemm.tune(*given, **options)
-    assert str(error.value).startswith(f"tcgemm.tune: {said}")
+        tcgemm.tune(*arguments, **options)
+    assert str(error.value).startswith(f"tcgemm.tune: {sentence}")
 
 
 def test_without_a_gpu(monkeypatch):
@@ -381,11 +381,11 @@ def test_seconds_and_progress_are_checked(fake_gpu):
 
 def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
     assert command.run(["--shapes", "16x4096x14336", "--dtypes", "bf16", "--seconds", "0.1"]) == 0
-    found = capsys.readouterr()
-    assert "1 of 1 products have a faster kernel" in found.out and "1 of 1: bf16" in found.err
+    output = capsys.readouterr()
+    assert "1 of 1 products have a faster kernel" in output.out and "1 of 1: bf16" in output.err
     assert command.run(["--show"]) == 0
-    shown = capsys.readouterr().out
-    assert "NVIDIA H200, driver 570.86.15" in shown and "m 16 n 4096 k 14336" in shown
+    text = capsys.readouterr().out
+    assert "NVIDIA H200, driver 570.86.15" in text and "m 16 n 4096 k 14336" in text
     assert command.run(["--clear"]) == 0
     assert capsys.readouterr().out.startswith("removed 1 files from ")
     assert command.run(["--show"]) == 0
@@ -394,13 +394,13 @@ def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
 
 def test_the_command_shows_why_a_file_is_not_taken(fake_gpu, capsys):
     path = tcgemm.tune((16, 4096, 14336), progress=False).path
-    found = json.loads(path.read_text())
-    path.write_text(json.dumps(found | {"driver": "535.1"}))
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"driver": "535.1"}))
     (path.parent / "tuned-x.json").write_text("broken")
     command.run(["--show"])
-    shown = capsys.readouterr().out
-    assert "not taken here: it is for the driver 535.1, but here is 570.86.15" in shown
-    assert "tuned-x.json: it is no JSON file" in shown
+    text = capsys.readouterr().out
+    assert "not taken here: it is for the driver 535.1, but here is 570.86.15" in text
+    assert "tuned-x.json: it is no JSON file" in text
 
 
 def test_the_command_takes_a_model(fake_gpu, tmp_path, monkeypatch, capsys):
@@ -412,11 +412,11 @@ def test_the_command_takes_a_model(fake_gpu, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     arguments = ["--model", "some_models:small", "--rows", "4,8", "--quiet"]
     assert command.run(arguments) == 0
-    found = capsys.readouterr()
-    assert "m 4 n 32 k 64" in found.out and "m 8 n 32 k 64" in found.out and not found.err
-    for wrong in ("some_models:large", "no_models:small", "some_models"):
+    output = capsys.readouterr()
+    assert "m 4 n 32 k 64" in output.out and "m 8 n 32 k 64" in output.out and not output.err
+    for name in ("some_models:large", "no_models:small", "some_models"):
         with pytest.raises(RuntimeError, match="pass MODULE:FUNCTION"):
-            command.run(["--model", wrong])
+            command.run(["--model", name])
 
 
 @pytest.mark.parametrize(
