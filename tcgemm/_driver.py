@@ -2,7 +2,7 @@
 
 NVML, which comes with the driver, says what it is and which GPUs there are.
 
-A context is torch's, which a tensor on the GPU creates. Errors are those of the driver, in words.
+A context is torch's, which a tensor on the GPU creates. Errors have the words of the driver.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERSION = "8.7"  # of the PTX text: that of CUDA 12.8
+VERSION = "8.7"  # of the PTX text, from CUDA 12.8
 # Of CUfunction_attribute and CUjit_option.
 _MAX_THREADS, _LOCAL_BYTES, _REGISTERS, _DYNAMIC_SHARED = 0, 3, 4, 8
 _ERROR_LOG, _ERROR_LOG_BYTES, _TARGET = 5, 6, 9
@@ -79,8 +79,8 @@ def call(name: str, *arguments: object) -> None:
     if status:
         text = ctypes.c_char_p()
         _library().cuGetErrorString(status, ctypes.byref(text))
-        said = (text.value or b"unknown").decode()
-        raise RuntimeError(f"{name} of the CUDA driver failed: {said} ({status}).")
+        reason = (text.value or b"unknown").decode()
+        raise RuntimeError(f"{name} of the CUDA driver failed: {reason} ({status}).")
 
 
 def target() -> str:
@@ -109,9 +109,9 @@ def unload(module: ctypes.c_void_p) -> None:
 
 def function(module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
     """An entry of a module."""
-    found = ctypes.c_void_p()
-    call("cuModuleGetFunction", ctypes.byref(found), module, name.encode())
-    return found
+    entry = ctypes.c_void_p()
+    call("cuModuleGetFunction", ctypes.byref(entry), module, name.encode())
+    return entry
 
 
 def assembled(text: str, of: str) -> bytes:
@@ -130,8 +130,8 @@ def assembled(text: str, of: str) -> bytes:
         call("cuLinkComplete", state, ctypes.byref(image), ctypes.byref(size))
         return ctypes.string_at(image.value or 0, size.value)
     except RuntimeError as error:
-        said = log.value.decode(errors="replace").strip()
-        raise RuntimeError(f"{error} {said}".strip()) from None
+        message = log.value.decode(errors="replace").strip()
+        raise RuntimeError(f"{error} {message}".strip()) from None
     finally:
         call("cuLinkDestroy", state)
 
@@ -153,12 +153,12 @@ class Properties:
 
 def properties(entry: ctypes.c_void_p) -> Properties:
     """The resources that an entry takes."""
-    found = []
+    values = []
     for attribute in (_MAX_THREADS, _REGISTERS, _LOCAL_BYTES):
         value = ctypes.c_int()
         call("cuFuncGetAttribute", ctypes.byref(value), attribute, entry)
-        found.append(value.value)
-    return Properties(*found)
+        values.append(value.value)
+    return Properties(*values)
 
 
 def allow_shared(entry: ctypes.c_void_p, size: int) -> None:

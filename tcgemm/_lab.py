@@ -23,17 +23,17 @@ def path() -> Path:
 @functools.cache
 def _library_file() -> ctypes.CDLL:
     """The loaded library; ImportError names the file and a remedy."""
-    file, chosen = path(), _chosen()
+    file, suffix = path(), _chosen()
     if not file.is_file():
         raise ImportError(
-            f"This part of tcgemm needs the library {file}{chosen}, which is not there; build it "
+            f"This part of tcgemm needs the library {file}{suffix}, which is not there; build it "
             f"without TCGEMM_BUILD_LAB=0: {_library.rebuild()}"
         )
     try:
         return ctypes.CDLL(str(file))
     except OSError as error:
         raise ImportError(
-            f"tcgemm's library {file}{chosen} could not be loaded: {error}; build it again with: "
+            f"tcgemm's library {file}{suffix} could not be loaded: {error}; build it again with: "
             f"{_library.rebuild()}"
         ) from error
 
@@ -53,12 +53,12 @@ def function(name: str, argument: type[ctypes.Structure]) -> Callable[..., int]:
 
     ImportError: the library is not there, or is of a version with another structure.
     """
-    loaded = _library_file()
-    own, every = (getattr(loaded, f"tcgemm_lab_{each}", None) for each in (f"{name}_size", "size"))
-    size = own() if own else every(name.encode()) if every else None
+    library = _library_file()
+    own, common = (getattr(library, f"tcgemm_lab_{x}", None) for x in (f"{name}_size", "size"))
+    size = own() if own else common(name.encode()) if common else None
     if size != ctypes.sizeof(argument):
         raise ImportError(
             f"tcgemm's library {path()}{_chosen()} is of another version than this package; build "
             f"it again with: {_library.rebuild()}"
         )
-    return loaded[f"tcgemm_lab_{name}"]
+    return library[f"tcgemm_lab_{name}"]

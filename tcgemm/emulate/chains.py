@@ -26,34 +26,34 @@ class Stored(NamedTuple):
 
 
 def chain(
-    known: tuple[table.Instruction, Any],
+    arithmetic: tuple[table.Instruction, Any],
     a: Stored,
     b: Tensor,
     promotion: instruction.Promotion | None = None,
 ) -> Tensor:
     """The sums of a chain of instructions. Zeros fill k, as TMA and cp.async do."""
-    found, row = known
+    instruction_row, entry = arithmetic
     batch = torch.broadcast_shapes(a.values.shape[:-2], b.shape[:-2])
-    steps = -(-b.shape[-2] // found.shape[2])
-    stored, filled = a.values.shape[-1], steps * found.stored
+    steps = -(-b.shape[-2] // instruction_row.shape[2])
+    stored, length = a.values.shape[-1], steps * instruction_row.stored
     values = a.values.expand(*batch, *a.values.shape[-2:])
-    values = torch.nn.functional.pad(values, (0, filled - stored))
+    values = torch.nn.functional.pad(values, (0, length - stored))
     b = b.expand(*batch, *b.shape[-2:])
-    b = torch.nn.functional.pad(b, (0, 0, 0, steps * found.shape[2] - b.shape[-2]))
+    b = torch.nn.functional.pad(b, (0, 0, 0, steps * instruction_row.shape[2] - b.shape[-2]))
     metadata = None
     if a.metadata is not None:
-        metadata = _fill_metadata(a.metadata, stored, filled, found.group)
+        metadata = _fill_metadata(a.metadata, stored, length, instruction_row.group)
         metadata = metadata.expand(*batch, *metadata.shape[-2:])
     options = {"metadata": metadata, "promotion": promotion}
-    return instruction.multiply(found, row.arithmetic, values, b, None, **options)
+    return instruction.multiply(instruction_row, entry.arithmetic, values, b, None, **options)
 
 
-def _fill_metadata(metadata: Tensor, stored: int, filled: int, group: int) -> Tensor:
+def _fill_metadata(metadata: Tensor, stored: int, length: int, group: int) -> Tensor:
     """The metadata of more columns: the first positions of each group, whose values are zero."""
     positions = unpack_positions(metadata.cpu(), stored)
     first = torch.arange(group // 2, dtype=torch.uint8)
-    more = first.repeat((filled - stored) // first.numel())
-    return pack_positions(torch.cat([positions, more.expand(*positions.shape[:-1], -1)], dim=-1))
+    filler = first.repeat((length - stored) // first.numel())
+    return pack_positions(torch.cat([positions, filler.expand(*positions.shape[:-1], -1)], dim=-1))
 
 
 def slices_of(blocks: int, count: int) -> list[tuple[int, int]]:

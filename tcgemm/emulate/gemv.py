@@ -25,12 +25,12 @@ def sums(kernel: Kernel, a: Tensor, b: Tensor) -> Tensor:
     warps, cluster = row["threads"] // 32, row["gemv_cluster"]
     depth = row["tile"][2]
     if row["accumulator"] == "f64":
-        known = table.rows()[kernel.gpu, chains.FMA]
+        arithmetic = table.rows()[kernel.gpu, chains.FMA]
         left, right = a.double(), b.double()
     else:
-        found = kernel.instruction()
-        known = table.rows()[found.arch, found.name]
-        left, right = rounding.operand(a, found.input), rounding.operand(b, found.input_b)
+        numbers = kernel.instruction()
+        arithmetic = table.rows()[numbers.arch, numbers.name]
+        left, right = rounding.operand(a, numbers.input), rounding.operand(b, numbers.input_b)
     blocks = -(-b.shape[-2] // depth)
     order = torch.tensor(order_in_block(BLOCK_BYTES // depth, row["input"] == "f32"))
     fill = blocks * depth - b.shape[-2]
@@ -40,9 +40,9 @@ def sums(kernel: Kernel, a: Tensor, b: Tensor) -> Tensor:
     for rank in range(cluster):
         of_warps = []
         for warp in range(rank * warps, (rank + 1) * warps):
-            mine = range(warp, blocks, cluster * warps)
-            k = (torch.tensor(mine, dtype=torch.long)[:, None] * depth + order).reshape(-1)
-            of_warps.append(chains.chain(known, chains.Stored(left[..., k]), right[..., k, :]))
+            block_numbers = range(warp, blocks, cluster * warps)
+            k = (torch.tensor(block_numbers, dtype=torch.long)[:, None] * depth + order).reshape(-1)
+            of_warps.append(chains.chain(arithmetic, chains.Stored(left[..., k]), right[..., k, :]))
         of_ctas.append(functools.reduce(torch.add, of_warps))
     total = functools.reduce(torch.add, of_ctas)
     return total.to(a.dtype) if row["accumulator"] == "f64" else total

@@ -67,7 +67,7 @@ def mma(
         0.0
 
     Each element of the result is a sum along k in the instruction's order. If K is a multiple of
-    the instruction's k, the sum is that of a chain of instructions in ascending k, each of which
+    the instruction's k, the sum comes from a chain of instructions in ascending k, each of which
     takes the result of the one before as its accumulator. M and N may have any size, because an
     element of a result does not depend on the others.
 
@@ -99,9 +99,9 @@ def mma(
         NaN results have the bits 0x7FFFFFFF (float16: 0x7FFF), as on the GPUs. Those of float64
         have the CPU's bits.
     """
-    known, row = _row(instruction, arch)
-    _check_operands(known, a, b, c, satfinite)
-    return multiply(known, row.arithmetic, a, b, c, metadata, satfinite)
+    facts, row = _row(instruction, arch)
+    _check_operands(facts, a, b, c, satfinite)
+    return multiply(facts, row.arithmetic, a, b, c, metadata, satfinite)
 
 
 def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
@@ -109,10 +109,10 @@ def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
     rows = table.rows()
     if (arch, name) in rows:
         return rows[arch, name]
-    others = [gpu for gpu, known in rows if known == name]
-    if others:
-        raise ValueError(f"{arch} has no instruction {name}; these have it: {', '.join(others)}.")
-    names = [known for gpu, known in rows if gpu == arch]
+    gpus = [gpu for gpu, instruction in rows if instruction == name]
+    if gpus:
+        raise ValueError(f"{arch} has no instruction {name}; these have it: {', '.join(gpus)}.")
+    names = [instruction for gpu, instruction in rows if gpu == arch]
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.0)
     raise ValueError(
         f"instruction is {name!r}, but {arch} has none of that name; close ones are "
@@ -120,13 +120,13 @@ def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
     )
 
 
-def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -> None:
+def _check_dtype(name: str, tensor: Tensor, expected: str, instruction: Instruction) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but it must be a tensor.")
     if tensor.dtype is not TORCH[expected]:
         raise TypeError(
-            f"{name} has dtype {tensor.dtype}, but {known.name} takes {TORCH[expected]}; convert "
-            f"it with {name}.to({TORCH[expected]})."
+            f"{name} has dtype {tensor.dtype}, but {instruction.name} takes {TORCH[expected]}; "
+            f"convert it with {name}.to({TORCH[expected]})."
         )
     if expected not in table.RANGES:
         return
@@ -139,20 +139,20 @@ def _check_dtype(name: str, tensor: Tensor, expected: str, known: Instruction) -
 
 
 def _check_operands(
-    known: Instruction, a: Tensor, b: Tensor, c: Tensor | None, satfinite: bool
+    row: Instruction, a: Tensor, b: Tensor, c: Tensor | None, satfinite: bool
 ) -> None:
-    _check_dtype("a", a, known.input, known)
-    _check_dtype("b", b, known.input_b, known)
+    _check_dtype("a", a, row.input, row)
+    _check_dtype("b", b, row.input_b, row)
     for name, operand in (("a", a), ("b", b)):
         if operand.dim() < 2:
             raise ValueError(
                 f"{name} has the shape {tuple(operand.shape)}, but it must have at least two "
                 "dimensions: (..., M, K) for a, (..., K, N) for b."
             )
-    k = a.shape[-1] * (2 if known.is_sparse else 1)
-    if k % known.shape[2] != 0:
+    k = a.shape[-1] * (2 if row.is_sparse else 1)
+    if k % row.shape[2] != 0:
         raise ValueError(
-            f"a has {a.shape[-1]} columns, but {known.name} reads {known.stored} at a time: fill a "
+            f"a has {a.shape[-1]} columns, but {row.name} reads {row.stored} at a time: fill a "
             "with zero columns, and b with zero rows."
         )
     if b.shape != (*a.shape[:-2], k, b.shape[-1]):
@@ -161,43 +161,43 @@ def _check_operands(
             f"({', '.join(map(str, (*a.shape[:-2], k)))}, N)."
         )
     if c is not None:
-        _check_dtype("c", c, known.accumulator, known)
+        _check_dtype("c", c, row.accumulator, row)
         shape = (*a.shape[:-1], b.shape[-1])
         if c.shape != shape:
             raise ValueError(f"c has the shape {tuple(c.shape)}, but the result has {shape}.")
-    if satfinite and (known.accumulator != "s32" or known.input == "b1"):
-        raise ValueError(f"satfinite is for integers; {known.name} has no such form.")
+    if satfinite and (row.accumulator != "s32" or row.input == "b1"):
+        raise ValueError(f"satfinite is for integers; {row.name} has no such form.")
 
 
-def _columns(known: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
+def _columns(row: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
     """The row of b that each stored element is multiplied by: int32, as large as a."""
-    if not known.is_sparse:
+    if not row.is_sparse:
         if metadata is not None:
-            raise ValueError(f"metadata is for sparse instructions, but {known.name} is dense.")
+            raise ValueError(f"metadata is for sparse instructions, but {row.name} is dense.")
         return None
-    stored, group, pair = a.shape[-1], known.group, known.pair
+    stored, group, pair = a.shape[-1], row.group, row.pair
     shape = (*a.shape[:-1], metadata_columns(stored // pair))
     if metadata is None or metadata.dtype is not torch.uint8 or metadata.shape != shape:
         came = "None" if metadata is None else f"{metadata.dtype} {tuple(metadata.shape)}"
         raise ValueError(
-            f"metadata is {came}, but {known.name} needs torch.uint8 {shape}: two bits for each "
+            f"metadata is {came}, but {row.name} needs torch.uint8 {shape}: two bits for each "
             f"stored {'element' if pair == 1 else 'pair of elements'} of a."
         )
-    found = unpack_positions(metadata.cpu(), stored // pair).int()
-    kept = group // 2
-    by_group = found.unflatten(-1, (-1, kept))
-    if bool((found >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
+    positions = unpack_positions(metadata.cpu(), stored // pair).int()
+    half = group // 2
+    by_group = positions.unflatten(-1, (-1, half))
+    if bool((positions >= group).any()) or bool((by_group.diff(dim=-1) <= 0).any()):
         raise ValueError(
             f"metadata has positions that are not ascending within a group of {group}: tensor "
             "cores do not define the result of such an operand."
         )
-    index = torch.arange(stored // pair, dtype=torch.int32) // kept * group + found
-    within = torch.arange(pair, dtype=torch.int32)
-    return (pair * index.unsqueeze(-1) + within).flatten(-2).contiguous()
+    index = torch.arange(stored // pair, dtype=torch.int32) // half * group + positions
+    offsets = torch.arange(pair, dtype=torch.int32)
+    return (pair * index.unsqueeze(-1) + offsets).flatten(-2).contiguous()
 
 
 def multiply(
-    known: Instruction,
+    instruction: Instruction,
     arithmetic: table.Arithmetic,
     a: Tensor,
     b: Tensor,
@@ -207,19 +207,19 @@ def multiply(
     promotion: Promotion | None = None,
 ) -> Tensor:
     """The product of checked operands by the library, with any arithmetic."""
-    columns = _columns(known, a, metadata)
-    shape, dtype = (*a.shape[:-1], b.shape[-1]), TORCH[known.accumulator]
+    columns = _columns(instruction, a, metadata)
+    shape, dtype = (*a.shape[:-1], b.shape[-1]), TORCH[instruction.accumulator]
     stored = a.detach().cpu().contiguous()
     by_column = b.detach().cpu().transpose(-1, -2).contiguous()
     start = None if c is None else c.detach().cpu().contiguous()
     result = torch.empty(shape, dtype=dtype)
-    row = table.rows()[known.arch, known.name][1]
+    row = table.rows()[instruction.arch, instruction.name][1]
     call = _Mma(
         arithmetic=arithmetic,
         input_a=row.type_a,
         input_b=row.type_b,
         accumulator=row.type_c,
-        step=known.stored,
+        step=instruction.stored,
         saturates=satfinite,
         threads=torch.get_num_threads(),
         batch=a.shape[:-2].numel(),

@@ -25,7 +25,7 @@ BASE = 128.0  # kBase of csrc/tile/decode.cuh
 
 
 class _Weight(NamedTuple):
-    """The weight (N, K) in the numbers of the kernels, and those of its groups (N, G)."""
+    """The weight (N, K) and its groups (N, G) in the numbers of the kernels."""
 
     codes: Tensor  # above 0 for int4, else the values, in the dtype of the activation
     scales: Tensor  # float32
@@ -36,7 +36,7 @@ class _Weight(NamedTuple):
 
 
 def _weight(packed: PackedWeight, dtype: torch.dtype) -> _Weight:
-    parts, layout = packed.stored.parts.map(lambda each: each.cpu()), packed.stored.layout
+    parts, layout = packed.stored.parts.map(lambda tensor: tensor.cpu()), packed.stored.layout
     values = code_values(parts.codes, parts, layout)
     scales, zeros, offsets = float_scales(parts, layout), None, None
     is_symmetric = False
@@ -74,8 +74,8 @@ def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
     """The accumulators of a GEMV kernel, (M, N). The warps of a cluster divide the blocks of k."""
     weight, warps = _weight(packed, a.dtype), kernel.row["threads"] // 32
     cluster = kernel.row["gemv_cluster"]
-    found = kernel.instruction()
-    known = table.rows()[found.arch, found.name]
+    row = kernel.instruction()
+    arithmetic = table.rows()[row.arch, row.name]
     blocks = -(-a.shape[-1] // DEPTH)
 
     def of_warp(warp: int) -> Tensor:
@@ -83,7 +83,7 @@ def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
         for block in range(warp, blocks, cluster * warps):
             for first in range(block * DEPTH, (block + 1) * DEPTH, min(weight.group, DEPTH)):
                 if first < a.shape[-1]:
-                    sums = _add_group(known, a, weight, first, sums)
+                    sums = _add_group(arithmetic, a, weight, first, sums)
         return sums
 
     ctas = [range(rank * warps, (rank + 1) * warps) for rank in range(cluster)]
@@ -91,7 +91,7 @@ def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
     return functools.reduce(torch.add, of_ctas)
 
 
-def _add_group(known, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:
+def _add_group(arithmetic, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:
     """`sums` and the products of the part of a group that begins at `first`."""
     k = slice(first, min(first + min(weight.group, DEPTH), a.shape[-1]))
     of_a, codes, group = a[:, k], weight.codes[:, k], first // weight.group
@@ -99,25 +99,25 @@ def _add_group(known, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> T
     if weight.zeros is not None:
         codes = codes + BASE  # exact
         if weight.is_symmetric:
-            start = _chain(known, of_a, torch.full_like(of_a[:1], -(BASE + MIDDLE)))
+            start = _chain(arithmetic, of_a, torch.full_like(of_a[:1], -(BASE + MIDDLE)))
         else:
-            totals = _chain(known, of_a, torch.ones_like(of_a[:1]))
+            totals = _chain(arithmetic, of_a, torch.ones_like(of_a[:1]))
             zeros = MIDDLE if weight.offsets is not None else weight.zeros[:, group]
             start = -(BASE + zeros) * totals
         start = start.expand(a.shape[0], codes.shape[0])
-    products = _chain(known, of_a, codes, start)
+    products = _chain(arithmetic, of_a, codes, start)
     sums = _fused(weight.scales[:, group], products, sums)
     if weight.offsets is not None and totals is not None:
         sums = _fused(weight.offsets[:, group], totals, sums)
     return sums
 
 
-def _chain(known, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def _chain(arithmetic, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     """a (M, k) @ b (N, k).t() + c by a chain of instructions. Zeros fill k."""
-    found, row = known
-    fill = -a.shape[-1] % found.shape[2]
-    a, b = (torch.nn.functional.pad(each, (0, fill)) for each in (a, b))
-    return instruction.multiply(found, row.arithmetic, a, b.t(), c)
+    instruction_row, entry = arithmetic
+    fill = -a.shape[-1] % instruction_row.shape[2]
+    a, b = (torch.nn.functional.pad(operand, (0, fill)) for operand in (a, b))
+    return instruction.multiply(instruction_row, entry.arithmetic, a, b.t(), c)
 
 
 def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
@@ -130,8 +130,8 @@ def _to_odd(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
     that is not exact. Rounding it again to fewer bits is as rounding once (Boldo and Melquiond,
     IEEE Transactions on Computers 57, 2008)."""
     near = x + y
-    other = near - x
-    rest = (x - (near - other)) + (y - other)  # near + rest is exact
+    difference = near - x
+    rest = (x - (near - difference)) + (y - difference)  # near + rest is exact
     near = _odd(near, rest)
     if dtype is torch.float64:
         return near

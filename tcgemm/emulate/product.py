@@ -78,7 +78,7 @@ def mm(
         >>> (result - a.double() @ b.double()).abs().max() < 1e-3
         tensor(True)
 
-    The plan is that of `tcgemm.explain` for the same arguments, or that of a named kernel. The
+    The plan comes from `tcgemm.explain` for the same arguments, or for a named kernel. The
     sums have the order of this kernel: its instructions in ascending k, promoted where it promotes,
     and the sums of slices of k added where the plan has slices.
 
@@ -97,7 +97,7 @@ def mm(
 
     Returns:
         (M, N) or (B, M, N), of out_dtype, on the CPU; with amax=True the pair (out, amax). NaN has
-            the bits 0x7FFFFFFF, 0x7FFF or 0x7F; that of float64 has the CPU's bits.
+            the bits 0x7FFFFFFF, 0x7FFF or 0x7F; a NaN of float64 has the CPU's bits.
 
     Raises:
         NotImplementedError: The activation needs the GPU's own functions, or b is a prepared
@@ -109,12 +109,12 @@ def mm(
     """
     if not isinstance(device, str):
         raise TypeError(f'device is {device!r}, but emulate.mm needs the name of a GPU: "H200".')
-    given = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
-    given |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
-    given |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}
-    given |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
-    asked = {"precision": precision, "batch_invariant": batch_invariant, "out": out}
-    plan = explain(a, b, **given, **asked, device=device, kernel=kernel)
+    epilogue = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
+    epilogue |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
+    epilogue |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}
+    epilogue |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
+    choices = {"precision": precision, "batch_invariant": batch_invariant, "out": out}
+    plan = explain(a, b, **epilogue, **choices, device=device, kernel=kernel)
     _check(a, b, activation, before_activation)
     given_a, given_b = a, b
     if isinstance(b, PackedWeight):
@@ -128,36 +128,36 @@ def mm(
     if plan.config_index is None:  # nothing is launched
         empty = _stored(torch.empty(shape, dtype=out_dtype), out)
         return (empty, torch.zeros(())) if amax else empty
-    used = sums.Kernel(
+    row_kernel = sums.Kernel(
         info.catalog()[plan.config_index],
         architecture(device),
         bool(plan.swap_ab),
         plan.slices or 1,
     )
-    by_blocks = used.row["block_scaled"]
+    by_blocks = row_kernel.row["block_scaled"]
     if isinstance(given_b, PackedWeight):
-        if used.row["gemv"]:
-            values = packed.gemv_sums(used, a, given_b)
+        if row_kernel.row["gemv"]:
+            values = packed.gemv_sums(row_kernel, a, given_b)
         else:
-            values = sums.of_floats(used, a, b, None, None)
-    elif used.row["accumulator"] == "s32":
+            values = sums.of_floats(row_kernel, a, b, None, None)
+    elif row_kernel.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
-    elif used.row["terms"] > 1:
+    elif row_kernel.row["terms"] > 1:
         passes = split_product.passes_of(plan, given_a, given_b)
-        values = split_product.of_terms(used, passes, a, b)
+        values = split_product.of_terms(row_kernel, passes, a, b)
     else:
         scales = (scale_a, scale_b) if by_blocks else (None, None)
-        values = sums.of_floats(used, a, b, *scales)
+        values = sums.of_floats(row_kernel, a, b, *scales)
     terms = Terms(
         *((None, None) if by_blocks else (scale_a, scale_b)),
-        **{name: given[name] for name in ("c", "beta", "bias", "residual", "alpha")},
+        **{name: epilogue[name] for name in ("c", "beta", "bias", "residual", "alpha")},
         relu=activation == "relu",
     )
     if before_activation:
         terms = terms.before_activation()
     if out_dtype is torch.int32:
         return _stored(terms.of_integers(values), out)
-    values = terms.of_floats(rounding.from_sums(values), used.swap_ab)
+    values = terms.of_floats(rounding.from_sums(values), row_kernel.swap_ab)
     if before_activation:
         return _stored(values, out)
     largest = rounding.to(values, torch.float32).abs().max() if amax else None
@@ -202,5 +202,5 @@ def _stored(result: Tensor, out: Tensor | None) -> Tensor:
 
 def architecture(device: str) -> str:
     """The generation of a GPU of tcgemm.info.devices(): "Hopper" of the H200."""
-    known = next(row for row in info.devices() if row["name"].lower() == device.lower())
-    return GPU_OF[known["compute_capability"]]
+    gpu = next(row for row in info.devices() if row["name"].lower() == device.lower())
+    return GPU_OF[gpu["compute_capability"]]

@@ -31,13 +31,13 @@ def count(elements: int, element_type: str) -> int:
     return elements * BITS[element_type] // 32 // (64 if kind_of(element_type) == "d" else 32)
 
 
-def counts(known: Instruction) -> tuple[int, int, int]:
+def counts(mma: Instruction) -> tuple[int, int, int]:
     """The registers of a, b and the result in a lane."""
-    m, n, k = known.shape
-    result = count(m * n, known.accumulator)
-    if known.family == "wmma" and known.input == "f16":
+    m, n, k = mma.shape
+    result = count(m * n, mma.accumulator)
+    if mma.family == "wmma" and mma.input == "f16":
         return 8, 8, result  # these fragments have each element twice or more often
-    return count(m * known.stored, known.input), count(n * k, known.input_b), result
+    return count(m * mma.stored, mma.input), count(n * k, mma.input_b), result
 
 
 def registers(prefix: str, number: int) -> str:
@@ -45,40 +45,40 @@ def registers(prefix: str, number: int) -> str:
     return "{" + ", ".join(f"%{prefix}{i}" for i in range(number)) + "}"
 
 
-def instruction(known: Instruction, a: str, b: str, c: str, d: str, selector: int = 0) -> str:
+def instruction(mma: Instruction, a: str, b: str, c: str, d: str, selector: int = 0) -> str:
     """The line of an mma, mma.sp or wmma instruction; a sparse one reads its metadata from %meta.
 
     a, b, c and d are lists of registers. The selector says which lanes have the metadata.
     """
-    m, n, k = known.shape
-    result, types = known.accumulator, f"{known.input}.{known.input_b}"
-    operation = operation_of(known)
-    if known.family == "wmma":
-        both = known.input == "f16"
-        types = f"{result}.{result}" if both else f"{result}.{types}.{result}"
+    m, n, k = mma.shape
+    result, types = mma.accumulator, f"{mma.input}.{mma.input_b}"
+    operation = operation_of(mma)
+    if mma.family == "wmma":
+        is_f16 = mma.input == "f16"
+        types = f"{result}.{result}" if is_f16 else f"{result}.{types}.{result}"
         form = f"wmma.mma{operation}.sync.aligned.row.col.m{m}n{n}k{k}.{types}"
         return f"{form} {d}, {a}, {b}, {c};"
-    form = "mma.sp::ordered_metadata" if known.is_sparse else "mma"
+    form = "mma.sp::ordered_metadata" if mma.is_sparse else "mma"
     line = f"{form}.sync.aligned.m{m}n{n}k{k}.row.col.{result}.{types}.{result}{operation}"
-    return f"{line} {d}, {a}, {b}, {c}{f', %meta, {selector:#x}' if known.is_sparse else ''};"
+    return f"{line} {d}, {a}, {b}, {c}{f', %meta, {selector:#x}' if mma.is_sparse else ''};"
 
 
-def group_instruction(known: Instruction, n: int, d: str, a: str, b: str, selector: int = 0) -> str:
+def group_instruction(mma: Instruction, n: int, d: str, a: str, b: str, selector: int = 0) -> str:
     """The line of a wgmma instruction with n columns that adds to d, where %yes is true.
 
     a is a list of registers or a descriptor, b a descriptor; a sparse one reads %meta of the lanes
     that the selector names.
     """
-    types = f"{known.accumulator}.{known.input}.{known.input_b}{operation_of(known)}"
-    form = known.family.replace("wgmma", "wgmma.mma_async")
-    tail = "" if known.accumulator == "s32" else ", 1, 1"  # the signs of a and b
-    if BITS[known.input] == 16:  # a and b are K-major; a list of registers has no order
+    types = f"{mma.accumulator}.{mma.input}.{mma.input_b}{operation_of(mma)}"
+    form = mma.family.replace("wgmma", "wgmma.mma_async")
+    tail = "" if mma.accumulator == "s32" else ", 1, 1"  # the signs of a and b
+    if BITS[mma.input] == 16:  # a and b are K-major; a list of registers has no order
         tail += ", 0" if a.startswith("{") else ", 0, 0"
-    metadata = f", %meta, {selector:#x}" if known.is_sparse else ""
-    line = f"{form}.sync.aligned.m64n{n}k{known.shape[2]}.{types} {d}, {a}, {b}{metadata}, %yes"
+    metadata = f", %meta, {selector:#x}" if mma.is_sparse else ""
+    line = f"{form}.sync.aligned.m64n{n}k{mma.shape[2]}.{types} {d}, {a}, {b}{metadata}, %yes"
     return f"{line}{tail};"
 
 
-def operation_of(known: Instruction) -> str:
+def operation_of(mma: Instruction) -> str:
     """ ".and.popc" or ".xor.popc" of one-bit operands, else nothing."""
-    return next((f".{x}.popc" for x in ("and", "xor") if known.name.endswith(f"{x}.popc")), "")
+    return next((f".{x}.popc" for x in ("and", "xor") if mma.name.endswith(f"{x}.popc")), "")

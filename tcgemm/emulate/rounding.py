@@ -36,8 +36,8 @@ def from_sums(sums: Tensor) -> Tensor:
 def to(values: Tensor, dtype: torch.dtype) -> Tensor:
     """The values rounded once to nearest even. Results of 8 bits saturate."""
     if dtype is torch.int8:
-        rounded = values.nan_to_num(nan=0.0).round().clamp(-128, 127)
-        return rounded.to(torch.int8)
+        integers = values.nan_to_num(nan=0.0).round().clamp(-128, 127)
+        return integers.to(torch.int8)
     if dtype in LARGEST:
         values = values.clamp(-LARGEST[dtype], LARGEST[dtype])
     result = values.to(dtype)

@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 def sums(row: dict[str, Any], a: Rows, b: Rows, slices: int = 1) -> Tensor:
     """The accumulators before they are rescaled, (..., M, N); b has columns as rows.
 
-    `row` is that of the catalog. A cluster adds the sums of slices of k.
+    `row` is a row of the catalog. A cluster adds the sums of slices of k.
     """
     kind = kind_of(row["terms"], b.values.shape[-1])
     left, right = split(a, kind), split(b, kind)
@@ -63,11 +63,11 @@ def sums(row: dict[str, Any], a: Rows, b: Rows, slices: int = 1) -> Tensor:
     steps = 4 if warpgroups == 2 else 1 if columns == 64 else 2  # of a chain of the first terms
     by_levels = columns <= (64 if warpgroups == 1 else 128)
     starts = range(0, left[0].shape[-1], kind.block)
-    found = torch.zeros(())
+    result = torch.zeros(())
     for first, last in slices_of(len(starts), slices):
         blocks = starts[first:last]
-        found = found + _sums_of_blocks(kind, left, right, blocks, steps, by_levels)
-    return found
+        result = result + _sums_of_blocks(kind, left, right, blocks, steps, by_levels)
+    return result
 
 
 def _sums_of_blocks(
@@ -75,15 +75,15 @@ def _sums_of_blocks(
 ) -> Tensor:
     """The sums of the blocks of k that begin at these elements."""
     per_sum = 8 if len(blocks) > 48 else 4
-    total = added = torch.zeros(())
+    total = partial = torch.zeros(())
     for index, start in enumerate(blocks):
         part = slice(start, start + kind.block)
         of_a, of_b = ([term[..., part] for term in terms] for terms in (left, right))
         for value in chains(kind, steps * STEP, of_a, of_b):
-            added = added + value
+            partial = partial + value
         if by_levels and index % per_sum == per_sum - 1:
-            total, added = total + added, torch.zeros(())
-    return added + total if by_levels else added
+            total, partial = total + partial, torch.zeros(())
+    return partial + total if by_levels else partial
 
 
 def rescaled(kind: Kind, sums: Tensor, a: Ranges, b: Ranges) -> Tensor:
@@ -95,7 +95,7 @@ def inaccurate(kind: Kind, k: int, sums: Tensor, a: Ranges, b: Ranges) -> Tensor
     """The accumulators whose results must be computed again: bool (..., M, N)."""
     limit = torch.tensor(float(k)) * 2.0**kind.threshold
     of_a, of_b = (
-        (one.wide(kind.most_spread) * limit).where(one.finite, torch.inf) for one in (a, b)
+        (ranges.wide(kind.most_spread) * limit).where(ranges.finite, torch.inf) for ranges in (a, b)
     )
     return ~(sums.abs() >= of_a[..., :, None] + of_b[..., None, :])
 
@@ -106,11 +106,11 @@ def chains(kind: Kind, length: int, a: list[Tensor], b: list[Tensor]) -> list[Te
     if kind.terms == 3:
         pairs = ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))
         return [_chain(kind, [a[i] for i, _ in pairs], [b[j] for _, j in pairs])]
-    found = [_chain(kind, [a[1], a[0]], [b[0], b[1]]) * 2.0**-kind.shift]
+    result = [_chain(kind, [a[1], a[0]], [b[0], b[1]]) * 2.0**-kind.shift]
     for first in range(0, kind.block, length):
         part = slice(first, first + length)
-        found.append(_chain(kind, [a[0][..., part]], [b[0][..., part]]))
-    return found
+        result.append(_chain(kind, [a[0][..., part]], [b[0][..., part]]))
+    return result
 
 
 def split(x: Rows, kind: Kind) -> list[Tensor]:
@@ -132,8 +132,8 @@ def scaled(x: Tensor, exponent: Tensor) -> Tensor:
 
 def _chain(kind: Kind, a: list[Tensor], b: list[Tensor]) -> Tensor:
     """The float32 sum of a chain of WGMMAs; b has columns as rows."""
-    known, row = table.rows()["Hopper", kind.instruction]
+    row, entry = table.rows()["Hopper", kind.instruction]
     left, right = torch.cat(a, dim=-1), torch.cat(b, dim=-1).mT
     batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     left, right = (x.expand(*batch, *x.shape[-2:]) for x in (left, right))
-    return instruction.multiply(known, row.arithmetic, left, right, None)
+    return instruction.multiply(row, entry.arithmetic, left, right, None)

@@ -36,7 +36,7 @@ class Passes(NamedTuple):
 
 def passes_of(plan: Explanation, a: Tensor, b: Tensor) -> Passes:
     """The passes of a plan for these operands."""
-    found = re.search(r"^  alternative +(\S+),", plan, re.MULTILINE)
+    match = re.search(r"^  alternative +(\S+),", plan, re.MULTILINE)
     rows = {row["name"]: row for row in info.catalog()}
     layout = re.search(r"a (\S+), b (\S+)\)$", plan.layout or "")
     majors = layout.groups() if layout else (plan.layout or "").split(" by ")
@@ -44,7 +44,7 @@ def passes_of(plan: Explanation, a: Tensor, b: Tensor) -> Passes:
     if len(majors) != 2 or size is None:
         raise RuntimeError(f"emulate.mm does not understand the plan: {plan}")
     return Passes(
-        alternative=rows[found[1]] if found else None,
+        alternative=rows[match[1]] if match else None,
         mn_major=(majors[0] == "MN-major", majors[1] == "MN-major"),
         shared=(_is_shared(a), _is_shared(b)),
         merged=int(size[1]) != a.shape[-2],
@@ -81,18 +81,20 @@ def _product(kernel: sums.Kernel, passes: Passes, a: Tensor, b: Tensor) -> Tenso
             return sums.in_float64(kernel.gpu, a, b)
         slices = 1
     kind = split_fp32.kind_of(row["terms"], k)
-    found = split_fp32.sums(row, left, right, slices)
-    wrong = split_fp32.inaccurate(kind, k, found, *ranges)
-    found = split_fp32.rescaled(kind, found, *ranges)
-    return _computed_again(kernel.gpu, found, wrong, left, right) if bool(wrong.any()) else found
+    values = split_fp32.sums(row, left, right, slices)
+    is_inaccurate = split_fp32.inaccurate(kind, k, values, *ranges)
+    values = split_fp32.rescaled(kind, values, *ranges)
+    if bool(is_inaccurate.any()):
+        return _computed_again(kernel.gpu, values, is_inaccurate, left, right)
+    return values
 
 
-def _computed_again(gpu: str, found: Tensor, wrong: Tensor, a: Rows, b: Rows) -> Tensor:
-    """`found`, where each tile that has a wrong element comes from float64 sums."""
-    m, n = found.shape[-2:]
-    found = found.reshape(-1, m, n).clone()
-    left, right = (x.values.expand(found.shape[0], *x.values.shape[-2:]) for x in (a, b))
-    for one, matrix in enumerate(wrong.reshape(-1, m, n)):
+def _computed_again(gpu: str, values: Tensor, is_inaccurate: Tensor, a: Rows, b: Rows) -> Tensor:
+    """`values`, where each tile that has an inaccurate element comes from float64 sums."""
+    m, n = values.shape[-2:]
+    values = values.reshape(-1, m, n).clone()
+    left, right = (x.values.expand(values.shape[0], *x.values.shape[-2:]) for x in (a, b))
+    for index, matrix in enumerate(is_inaccurate.reshape(-1, m, n)):
         for first in range(0, m, TILE):
             rows = slice(first, first + TILE)
             tiles = [
@@ -102,6 +104,6 @@ def _computed_again(gpu: str, found: Tensor, wrong: Tensor, a: Rows, b: Rows) ->
             ]
             if tiles:
                 cols = torch.cat(tiles)
-                again = sums.in_float64(gpu, left[one, rows], right[one, cols].mT)
-                found[one, rows, cols] = again
-    return found.reshape(wrong.shape)
+                tile = sums.in_float64(gpu, left[index, rows], right[index, cols].mT)
+                values[index, rows, cols] = tile
+    return values.reshape(is_inaccurate.shape)

@@ -52,8 +52,8 @@ def ranges_of(x: Tensor) -> Ranges:
 def use_bf16(ranges: tuple[Ranges, Ranges], mn_major: tuple[bool, bool], k: int) -> bool:
     """The decision of the second pass: True if the rows are too wide for float16 terms."""
     counts = 0
-    for one, is_strip in zip(ranges, mn_major, strict=True):
-        wide, out_of_range = statistics(one, is_strip, k)
+    for operand, is_strip in zip(ranges, mn_major, strict=True):
+        wide, out_of_range = statistics(operand, is_strip, k)
         counts += WIDE * int((wide > 0).sum())
         counts += TOO_WIDE * int((wide >= TOO_WIDE_ROWS).sum())
         counts += OUT_OF_RANGE * int(out_of_range.sum())
@@ -75,8 +75,8 @@ def statistics(ranges: Ranges, mn_major: bool, k: int) -> tuple[Tensor, Tensor]:
     wide = ranges.wide(F16_SPREAD).flatten().long()
     out_of_range = (~ranges.finite | (ranges.high.abs() > MOST_EXPONENT)).flatten().long()
     empty = torch.zeros(words, dtype=torch.int64)
-    found = (empty.index_add(0, unit % words, one) for one in (wide, out_of_range))
-    return next(found), next(found) > 0
+    counts = (empty.index_add(0, unit % words, flags) for flags in (wide, out_of_range))
+    return next(counts), next(counts) > 0
 
 
 def _log_threads_per_row(rows: int, k: int, batch: int) -> int:

@@ -35,11 +35,11 @@ class Kernel(NamedTuple):
         family = ("wgmma" if wgmma else "mma") + (".sp" if row["sparse"] else "")
         operands = (row["input"], row["input_b"])
         types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])
-        for known, _ in table.rows().values():
-            if (known.arch, known.family, known.in_kernels) != (self.gpu, family, True):
+        for candidate, _ in table.rows().values():
+            if (candidate.arch, candidate.family, candidate.in_kernels) != (self.gpu, family, True):
                 continue
-            if types == (known.input, known.input_b, known.accumulator):
-                return known
+            if types == (candidate.input, candidate.input_b, candidate.accumulator):
+                return candidate
         raise NotImplementedError(f"The arithmetic of {row['name']} on {self.gpu} is not known.")
 
 
@@ -72,29 +72,29 @@ def of_floats(
         swapped = kernel._replace(swap_ab=not kernel.swap_ab)
         scales = (None if scale is None else scale.mT for scale in (scale_b, scale_a))
         return of_floats(swapped, b.t(), a.mT, *scales).mT
-    found = kernel.instruction()
+    numbers = kernel.instruction()
     promotion = None
     if row["promoted"]:
-        stored = BLOCK // 2 if found.is_sparse else BLOCK
+        length = BLOCK // 2 if numbers.is_sparse else BLOCK
         blocks = -(-b.shape[-2] // BLOCK)
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         factors = (
             _factors(scale_a, (*batch, a.shape[-2]), blocks),
             _factors(None if scale_b is None else scale_b.mT, (*batch, b.shape[-1]), blocks),
         )
-        promotion = instruction.Promotion(stored, *factors)
+        promotion = instruction.Promotion(length, *factors)
     values, metadata = _stored(a)
-    left = chains.Stored(rounding.operand(values, found.input), metadata)
-    known = table.rows()[found.arch, found.name]
-    right = rounding.operand(b, found.input_b)
+    left = chains.Stored(rounding.operand(values, numbers.input), metadata)
+    arithmetic = table.rows()[numbers.arch, numbers.name]
+    right = rounding.operand(b, numbers.input_b)
     if kernel.slices == 1:
-        return _chain(kernel, known, left, right, promotion)
-    return _of_slices(kernel, known, left, right, promotion)
+        return _chain(kernel, arithmetic, left, right, promotion)
+    return _of_slices(kernel, arithmetic, left, right, promotion)
 
 
 def _chain(
     kernel: Kernel,
-    known: tuple[table.Instruction, Any],
+    arithmetic: tuple[table.Instruction, Any],
     a: chains.Stored,
     b: Tensor,
     promotion: instruction.Promotion | None,
@@ -103,30 +103,30 @@ def _chain(
     chain each, whose sums are added in float32: csrc/kernels/sm90/mainloop/packed.cuh."""
     groups = kernel.row["k_groups"]
     if groups == 1:
-        return chains.chain(known, a, b, promotion)
+        return chains.chain(arithmetic, a, b, promotion)
     block = torch.arange(b.shape[-2]) // kernel.row["tile"][2]
     parts = [
-        chains.chain(known, chains.Stored(a.values[..., mine]), b[..., mine, :])
-        for mine in (block % groups == group for group in range(groups))
+        chains.chain(arithmetic, chains.Stored(a.values[..., part]), b[..., part, :])
+        for part in (block % groups == group for group in range(groups))
     ]
     return functools.reduce(torch.add, parts)
 
 
 def _of_slices(
     kernel: Kernel,
-    known: tuple[table.Instruction, Any],
+    arithmetic: tuple[table.Instruction, Any],
     a: chains.Stored,
     b: Tensor,
     promotion: instruction.Promotion | None,
 ) -> Tensor:
     """The sums of slices of k, added in float32: each group of GROUP in the order of k, and then
     the groups."""
-    found = []
+    parts_of_k = []
     for k, blocks in _slices(b.shape[-2], kernel.row["tile"][2], kernel.slices):
         part = None if promotion is None else _part(promotion, blocks)
         columns = _columns(a, k, b.shape[-2])
-        found.append(_chain(kernel, known, columns, b[..., k, :], part).float())
-    return _added(found)
+        parts_of_k.append(_chain(kernel, arithmetic, columns, b[..., k, :], part).float())
+    return _added(parts_of_k)
 
 
 def _slices(k: int, depth: int, count: int) -> Iterator[tuple[slice, slice]]:
@@ -147,25 +147,25 @@ def _columns(a: chains.Stored, k: slice, depth: int) -> chains.Stored:
     if a.metadata is None:
         return chains.Stored(a.values[..., k])
     stored = a.values.shape[-1]
-    kept = slice(k.start * stored // depth, k.stop * stored // depth)
-    positions = unpack_positions(a.metadata.cpu(), stored)[..., kept]
-    return chains.Stored(a.values[..., kept], pack_positions(positions))
+    columns = slice(k.start * stored // depth, k.stop * stored // depth)
+    positions = unpack_positions(a.metadata.cpu(), stored)[..., columns]
+    return chains.Stored(a.values[..., columns], pack_positions(positions))
 
 
 def _part(promotion: instruction.Promotion, blocks: slice) -> instruction.Promotion:
     """The promotion of some blocks of k; a block is BLOCK elements, as the tile's depth."""
-    a, b = (None if each is None else each[..., blocks].contiguous() for each in promotion[1:])
+    a, b = (None if x is None else x[..., blocks].contiguous() for x in promotion[1:])
     return instruction.Promotion(promotion[0], a, b)
 
 
 def in_float64(gpu: str, a: Tensor, b: Tensor, depth: int = 1, slices: int = 1) -> Tensor:
     """The sums in float64, rounded once to the dtype of the operands. A k-block has `depth`."""
-    known, left, right = table.rows()[gpu, chains.FMA], a.double(), b.double()
-    found = [
-        chains.chain(known, chains.Stored(left[..., k]), right[..., k, :], None)
+    arithmetic, left, right = table.rows()[gpu, chains.FMA], a.double(), b.double()
+    slices_of_k = [
+        chains.chain(arithmetic, chains.Stored(left[..., k]), right[..., k, :], None)
         for k, _ in _slices(b.shape[-2], depth, slices)
     ]
-    return _added(found).to(a.dtype)
+    return _added(slices_of_k).to(a.dtype)
 
 
 def _stored(a: Tensor) -> chains.Stored:

@@ -128,18 +128,18 @@ def _instruction(row: _Row) -> Instruction:
 @functools.cache
 def rows() -> dict[tuple[str, str], tuple[Instruction, _Row]]:
     """(architecture, name of the instruction) -> the instruction, and the library's row."""
-    find = _lab.function("instruction", _Row)
-    found = {}
+    read = _lab.function("instruction", _Row)
+    result = {}
     for gpu in range(len(GPUS)):
         index, answer = 0, 0
         while answer >= 0:
             row = _Row()
-            answer = find(index, gpu, ctypes.byref(row))
+            answer = read(index, gpu, ctypes.byref(row))
             if answer > 0:
                 instruction = _instruction(row)
-                found[instruction.arch, instruction.name] = instruction, row
+                result[instruction.arch, instruction.name] = instruction, row
             index += 1
-    return found
+    return result
 
 
 def check_arch(arch: str) -> str:
@@ -159,11 +159,11 @@ def instructions(arch: str | None = None) -> list[Instruction]:
         [32]
 
     Arguments:
-        arch: "Volta", "Turing", "Ampere", "Ada" or "Hopper"; None lists those of all.
+        arch: "Volta", "Turing", "Ampere", "Ada" or "Hopper"; None lists all instructions.
 
     Raises:
         ValueError: There is no such architecture.
         ImportError: The library of the emulator is not there.
     """
-    chosen = GPUS if arch is None else (check_arch(arch),)
-    return [instruction for instruction, _ in rows().values() if instruction.arch in chosen]
+    archs = GPUS if arch is None else (check_arch(arch),)
+    return [instruction for instruction, _ in rows().values() if instruction.arch in archs]

@@ -1,6 +1,6 @@
 """Ladders of GEMM kernels, from the first attempt to what bounds the tensor cores.
 
-Each repeats those of a published document, one idea a step. `python -m tcgemm ladder` measures
+Each ladder repeats a published document, one idea a step. `python -m tcgemm ladder` measures
 them, and shows their sources: csrc/ladder.
 """
 

@@ -85,6 +85,6 @@ def launch(
     error = _run(call)
     if error:
         raise ValueError(f"{error}.")
-    found = {name: getattr(call, name) for name in INTS}
-    shared = found.pop("static_shared") + found.pop("dynamic_shared")
-    return found | {"shared_bytes": shared}
+    facts = {name: getattr(call, name) for name in INTS}
+    shared = facts.pop("static_shared") + facts.pop("dynamic_shared")
+    return facts | {"shared_bytes": shared}

@@ -23,37 +23,37 @@ OWN_ORDER = ("004_3_2_outside",)  # its sums leave the tensor core, so it has bi
 
 
 def _of(results: dict[str, Any], step: str) -> list[Record]:
-    return [each for each in results["records"] if each["step"] == step and each.get("us")]
+    return [record for record in results["records"] if record["step"] == step and record.get("us")]
 
 
 def _best(results: dict[str, Any], step: str) -> Record | None:
-    rungs = [each for each in _of(results, step) if each["is_rung"]]
-    return min(rungs, key=lambda each: each["us"], default=None)
+    rungs = [record for record in _of(results, step) if record["is_rung"]]
+    return min(rungs, key=lambda record: record["us"], default=None)
 
 
 def _at(results: dict[str, Any], step: str, variant: str) -> Record | None:
-    return next((each for each in _of(results, step) if each["variant"] == variant), None)
+    return next((record for record in _of(results, step) if record["variant"] == variant), None)
 
 
 def exact(results: dict[str, Any]) -> Iterator[str]:
     """Whole numbers give exact results, and errors of normal data stay within their bound."""
-    for each in results["records"]:
-        name = f"{each['step']} {each['variant']}".strip()
-        if each.get("exact") is False:
+    for record in results["records"]:
+        name = f"{record['step']} {record['variant']}".strip()
+        if record.get("exact") is False:
             yield f"{name} multiplies whole numbers wrongly."
-        if each.get("error") is not None and not each["error"] <= 1:
-            yield f"{name} has {each['error']:.3g} of the error that its bound allows."
+        if record.get("error") is not None and not record["error"] <= 1:
+            yield f"{name} has {record['error']:.3g} of the error that its bound allows."
 
 
 def same_bits(results: dict[str, Any]) -> Iterator[str]:
     """The kernels of a ladder with the same dtypes add in one order."""
     first: dict[tuple[str, ...], str] = {}
-    for each in results["records"]:
-        if each["step"] in OWN_ORDER or each.get("same_bits") is None:
+    for record in results["records"]:
+        if record["step"] in OWN_ORDER or record.get("same_bits") is None:
             continue
-        name = f"{each['step']} {each['variant']}".strip()
-        dtypes = each["document"], each["operands"], each["sums"]
-        if each["same_bits"]:
+        name = f"{record['step']} {record['variant']}".strip()
+        dtypes = record["document"], record["operands"], record["sums"]
+        if record["same_bits"]:
             first.setdefault(dtypes, name)
         else:
             before = first.get(dtypes, "the first kernel of its dtypes")
@@ -63,7 +63,7 @@ def same_bits(results: dict[str, Any]) -> Iterator[str]:
 def faster(results: dict[str, Any]) -> Iterator[str]:
     """The steps of 002 and 004 are each at least as fast as the one before."""
     for document in ("002", "004"):
-        names = list(dict.fromkeys(each.name for each in steps(document) if each.is_rung))
+        names = list(dict.fromkeys(step.name for step in steps(document) if step.is_rung))
         names = [name for name in names if name != "002_6_edges"]
         for before, after in itertools.pairwise(names):
             first, second = _best(results, before), _best(results, after)
@@ -79,13 +79,13 @@ def paddings(results: dict[str, Any]) -> Iterator[str]:
     """Of two paddings of 001_5, the one with fewer computed conflicts is not slower."""
     for tile in TILES:
         cells = [
-            each
+            record
             for pad in PADDINGS
-            if (each := _at(results, "001_5_shared_a", f"{tile}x{tile}x4, pad {pad}"))
+            if (record := _at(results, "001_5_shared_a", f"{tile}x{tile}x4, pad {pad}"))
         ]
-        cells.sort(key=lambda each: each["conflicts"]["LDS a"])
+        cells.sort(key=lambda record: record["conflicts"]["LDS a"])
         for fewer, more in itertools.combinations(cells, 2):
-            ways = [each["conflicts"]["LDS a"] for each in (fewer, more)]
+            ways = [record["conflicts"]["LDS a"] for record in (fewer, more)]
             if ways[0] < ways[1] and fewer["us"] > (1 + NOISE) * more["us"]:
                 yield (
                     f"001_5 {fewer['variant']} has {ways[0]} ways, but {more['variant']}, which "
@@ -95,15 +95,15 @@ def paddings(results: dict[str, Any]) -> Iterator[str]:
 
 def plateau(results: dict[str, Any]) -> Iterator[str]:
     """001_peak levels off at the rate that the probe measured, and 001_6 comes near."""
-    peak = [each for each in _of(results, "001_peak") if each["variant"].startswith("m8n8k4")]
+    peak = [record for record in _of(results, "001_peak") if record["variant"].startswith("m8n8k4")]
     if not peak:
         return
-    level = max(each["tflops"] for each in peak)
+    level = max(record["tflops"] for record in peak)
     probed = [
-        each["tflops"]
-        for each in _stored.results("probe").get(results["header"]["gpu"], {}).get("records", [])
-        if each["row"] in ("wmma f64 f64 f64 m8n8k4", "mma f64 f64 f64 m8n8k4")
-        and each.get("tflops")
+        record["tflops"]
+        for record in _stored.results("probe").get(results["header"]["gpu"], {}).get("records", [])
+        if record["row"] in ("wmma f64 f64 f64 m8n8k4", "mma f64 f64 f64 m8n8k4")
+        and record.get("tflops")
     ]
     if probed and abs(level / max(probed) - 1) > PLATEAU:
         yield (
@@ -119,14 +119,14 @@ def plateau(results: dict[str, Any]) -> Iterator[str]:
 
 def ablation(results: dict[str, Any]) -> Iterator[str]:
     """003_baseline is the slowest of the four, and 003_both the fastest."""
-    found = {name: _best(results, f"003_{name}") for name in ("baseline", "pipeline", "permuted")}
-    both = _best(results, "003_both")
-    baseline = found["baseline"]
-    for name, each in found.items():
-        if each and both and both["us"] > each["us"]:
-            yield f"003_both takes {both['us']:.4g} us, and 003_{name} {each['us']:.4g}."
-        if each and baseline and each["us"] > baseline["us"]:
-            yield f"003_{name} takes {each['us']:.4g} us, and 003_baseline {baseline['us']:.4g}."
+    singles = {name: _best(results, f"003_{name}") for name in ("baseline", "pipeline", "permuted")}
+    pair = _best(results, "003_both")
+    baseline = singles["baseline"]
+    for name, record in singles.items():
+        if record and pair and pair["us"] > record["us"]:
+            yield f"003_both takes {pair['us']:.4g} us, and 003_{name} {record['us']:.4g}."
+        if record and baseline and record["us"] > baseline["us"]:
+            yield f"003_{name} takes {record['us']:.4g} us, and 003_baseline {baseline['us']:.4g}."
 
 
 def ends(results: dict[str, Any]) -> Iterator[str]:

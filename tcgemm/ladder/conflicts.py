@@ -1,7 +1,7 @@
 """Bank conflicts of the steps, computed from the addresses of their warps.
 
 An access is counted as csrc/ladder has it: each warp, lane and instruction of the inner loop and of
-the copies, by the formulas of the kernel. The widths are those of the machine code: ptxas joins
+the copies, by the formulas of the kernel. The widths come from the machine code: ptxas joins
 four LDS of adjacent elements into one LDS.128, and the float64 loads of WMMA, which are generic
 (LD.E.64), read shared memory as LDS.64 does.
 """
@@ -44,15 +44,15 @@ def of(step: str, parameters: Sequence[int] = ()) -> dict[str, int]:
     if step not in STEPS:
         sources.check(step)
         return {}
-    function, allowed = STEPS[step]
-    given = tuple(parameters[: len(allowed)])
-    if len(given) < len(allowed) or any(
-        value not in values for value, values in zip(given, allowed, strict=True)
+    function, ranges = STEPS[step]
+    arguments = tuple(parameters[: len(ranges)])
+    if len(arguments) < len(ranges) or any(
+        value not in values for value, values in zip(arguments, ranges, strict=True)
     ):
         raise ValueError(f"{step} has no variant with the parameters {tuple(parameters)}.")
     return {
         name: max(banks.ways(warp, width) for warp in warps)
-        for name, (width, warps) in function(*given).items()
+        for name, (width, warps) in function(*arguments).items()
     }
 
 
@@ -196,7 +196,7 @@ def _plain_mma(block: int) -> Accesses:
 def _hgemm(number: int) -> Accesses:
     tile = TILES[number]
     chunks = tile.k // 8
-    rows = tile.m + tile.n  # those of a, then those of b
+    rows = tile.m + tile.n  # the rows of a, then the rows of b
     stores = _warps(lambda i: tile.offset(i // chunks, i % chunks * 8), rows * chunks)
     name = "ldmatrix" if tile.ldmatrix else "LDS"
     return {

@@ -42,7 +42,7 @@ class Kernel(NamedTuple):
         arguments (tuple): of its template: (3,), or ("half",).
         registers (int): of a thread.
         local_bytes (int): of a thread; what is spilled lies there.
-        shared_bytes (int): static ones; those of the launch are not known here.
+        shared_bytes (int): static ones; dynamic ones are not known here.
         opcodes (Counter[str]): of all instructions: {"HMMA.16816.F32": 96}.
         loop (Counter[str]): of the main loop, once through: the outermost loop with the most
             multiplications, with the loops within it. Empty without a loop.
@@ -59,15 +59,15 @@ class Kernel(NamedTuple):
     @property
     def spills(self) -> int:
         """Instructions that load or store local memory."""
-        return sum(self.opcodes[each] for each in self.opcodes if re.match(r"(STL|LDL)\b", each))
+        return sum(count for name, count in self.opcodes.items() if re.match(r"(STL|LDL)\b", name))
 
     @property
     def counts(self) -> dict[str, int]:
         """The main loop by the kinds of SHOWN: {"HMMA": 32, "LDSM": 16}."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for opcode, count in self.loop.items():
-            found[opcode.split(".")[0]] += count
-        return {kind: found[kind] for kind in SHOWN if found[kind]}
+            counts[opcode.split(".")[0]] += count
+        return {kind: counts[kind] for kind in SHOWN if counts[kind]}
 
 
 def of(step: str, target: str = TARGET) -> tuple[Kernel, ...] | None:
@@ -82,10 +82,10 @@ def of(step: str, target: str = TARGET) -> tuple[Kernel, ...] | None:
     Raises:
         ValueError: There is no such step.
     """
-    found = _lines(step, target)
-    if found is None:
+    kernels = _lines(step, target)
+    if kernels is None:
         return None
-    return tuple(_kernel(name, *each) for name, each in found.items())
+    return tuple(_kernel(name, *facts) for name, facts in kernels.items())
 
 
 def store_spacing(number: int, target: str = TARGET) -> dict[int, int] | None:
@@ -110,11 +110,11 @@ def store_spacing(number: int, target: str = TARGET) -> dict[int, int] | None:
         return None
     body = main_loop(own[0])
     stores = [i for i, line in enumerate(body) if line.opcode == "STS.128"]
-    found = Counter(
+    counts = Counter(
         sum(line.opcode.startswith("HMMA") for line in body[first:last])
         for first, last in itertools.pairwise(stores)
     )
-    return dict(sorted(found.items()))
+    return dict(sorted(counts.items()))
 
 
 def main_loop(lines: list[Line]) -> list[Line]:
@@ -153,44 +153,44 @@ def _arguments(function: str) -> tuple[str, tuple[int | str, ...]]:
     end = length.end() + int(length[1])
     name, rest = function[length.end() : end], function[end:]
     listed = re.match(r"I(?:NS0_9HgemmTileI)?((?:L[ib]\d+E|6__half|[fj])+)E", rest)
-    found = re.findall(r"L[ib](\d+)E|(6__half|[fj])", listed[1]) if listed else []
-    return name, tuple(int(number) if number else TYPES[kind] for number, kind in found)
+    values = re.findall(r"L[ib](\d+)E|(6__half|[fj])", listed[1]) if listed else []
+    return name, tuple(int(number) if number else TYPES[kind] for number, kind in values)
 
 
 def _lines(step: str, target: str) -> dict[str, tuple[Usage, list[Line]]] | None:
     """{mangled name: what a kernel needs, and its instructions} of a step."""
     names = set(re.findall(r"\b(multiply_\w+)\(", sources.source(step)))
     arch, every = _usage(target)
-    usage = {name: used for name, used in every.items() if _arguments(name)[0] in names}
+    usage = {name: resources for name, resources in every.items() if _arguments(name)[0] in names}
     code = _code(arch, list(usage))
     if code is None:
         return None
-    return {name: (used, code[name]) for name, used in usage.items()}
+    return {name: (resources, code[name]) for name, resources in usage.items()}
 
 
 def _usage(target: str) -> tuple[str, dict[str, Usage]]:
     """(the target as the library names it, {mangled name: what a kernel needs})."""
-    number, known, found = re.sub(r"\D", "", target), "", {}
+    number, newest, usage = re.sub(r"\D", "", target), "", {}
     for part in re.split(r"^arch = ", _cuobjdump("-res-usage"), flags=re.MULTILINE)[1:]:
         arch = part.split(maxsplit=1)[0]
         if re.sub(r"\D", "", arch) == number:
             for name, registers, stack, shared, local in USAGE.findall(part):
-                known = arch
-                found[name] = (int(registers), int(stack) + int(local), int(shared))
-    return known, found
+                newest = arch
+                usage[name] = (int(registers), int(stack) + int(local), int(shared))
+    return newest, usage
 
 
 def _code(arch: str, functions: list[str]) -> dict[str, list[Line]] | None:
     """{mangled name: instructions}; None without functions, or if one of them has no code."""
     if not functions:
         return None
-    text, found = _cuobjdump("-sass", "-arch", arch, "-fun", ",".join(functions)), {}
+    text, code = _cuobjdump("-sass", "-arch", arch, "-fun", ",".join(functions)), {}
     for part in re.split(r"^\s*Function : ", text, flags=re.MULTILINE)[1:]:
-        found[part.split(maxsplit=1)[0]] = [
+        code[part.split(maxsplit=1)[0]] = [
             Line(int(address, 16), bool(predicate), opcode, operands.strip())
             for address, predicate, opcode, operands in INSTRUCTION.findall(part)
         ]
-    return found if all(found.get(each) for each in functions) else None
+    return code if all(code.get(function) for function in functions) else None
 
 
 def _cuobjdump(*flags: str) -> str:
@@ -204,5 +204,5 @@ def _cuobjdump(*flags: str) -> str:
 @functools.cache
 def _output(tool: str, flags: tuple[str, ...], library: Path, _changed: int) -> str:
     command = [tool, *flags, str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    return done.stdout if done.returncode == 0 else ""
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    return process.stdout if process.returncode == 0 else ""

@@ -63,36 +63,36 @@ def run(
             GPU's or has another size.
         ImportError: No CUDA kernel was built.
     """
-    chosen = check_documents(documents)
+    names = check_documents(documents)
     check_size(size)
     if not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA GPU.")
-    wanted = {document: problem.sizes(size or SIZES[document]) for document in chosen}
-    results = _start(path, resume, wanted)
-    done = {(each["step"], each["variant"]) for each in results["records"]}
+    sizes = {document: problem.sizes(size or SIZES[document]) for document in names}
+    results = _start(path, resume, sizes)
+    measured_keys = {(record["step"], record["variant"]) for record in results["records"]}
     groups = [
         (document, group)
-        for document in chosen
+        for document in names
         for group in problem.groups(steps(document))
-        if any((step.name, variant.label) not in done for step, variant in group)
+        if any((step.name, variant.label) not in measured_keys for step, variant in group)
     ]
     total = sum(len(group) for _, group in groups)
-    with progress.bar(total, "ladder", "kernel") as shown, torch.inference_mode():
+    with progress.bar(total, "ladder", "kernel") as progress_bar, torch.inference_mode():
         for document, group in groups:
-            again = {(step.name, variant.label) for step, variant in group}
-            kept = [x for x in results["records"] if (x["step"], x["variant"]) not in again]
-            found = list(_measure(group, wanted[document], min_ms))
-            results["records"] = kept + found
+            keys = {(step.name, variant.label) for step, variant in group}
+            rest = [x for x in results["records"] if (x["step"], x["variant"]) not in keys]
+            records = list(_measure(group, sizes[document], min_ms))
+            results["records"] = rest + records
             if path is not None:
                 save(results, Path(path))
-            if shown is not None:
-                shown.set_postfix_str(group[0][0].name)
-                shown.update(len(group))
+            if progress_bar is not None:
+                progress_bar.set_postfix_str(group[0][0].name)
+                progress_bar.update(len(group))
     order = {
         (step.name, variant.label): index
         for index, (step, variant) in enumerate(problem.every(DOCUMENTS))
     }
-    results["records"].sort(key=lambda each: order[each["step"], each["variant"]])
+    results["records"].sort(key=lambda record: order[record["step"], record["variant"]])
     _compare(results["records"])
     if path is not None:
         save(results, Path(path))
@@ -104,13 +104,13 @@ def check_documents(documents: str | Sequence[str]) -> list[str]:
     names = [documents] if isinstance(documents, str) else list(documents)
     for name in names:
         steps(name)
-    return [each for each in DOCUMENTS if each in names or not names]
+    return [document for document in DOCUMENTS if document in names or not names]
 
 
 def check_size(size: int | tuple[int, int, int] | None) -> None:
     """ValueError if a size is not positive."""
-    for each in () if size is None else problem.sizes(size):
-        if not isinstance(each, int) or each < 1:
+    for length in () if size is None else problem.sizes(size):
+        if not isinstance(length, int) or length < 1:
             raise ValueError(f"size is {size!r}; expected a positive integer, or M, N and K.")
 
 
@@ -120,6 +120,7 @@ def _measure(
     """The records of steps with one dtype, result and layout."""
     records: dict[str, Record] = {}
     candidates: dict[str, timing.Call] = {}
+    options: dict[str, Any] = {"device": "cuda", "min_ms": min_ms}
     data = None
     for step, variant in group:
         name = f"{step.name} {variant.label}"
@@ -127,8 +128,8 @@ def _measure(
         record = problem.record(step, variant, own)
         records[name] = record
         try:
-            if refused := call.check(step, variant, *own):
-                raise ValueError(refused)
+            if refusal := call.check(step, variant, *own):
+                raise ValueError(refusal)
             data = data if data is not None and data.mnk == own else problem.build(step, own)
             record |= call.launch(step, variant, data.a[0], data.b[0], data.out[0])
         except ValueError as error:
@@ -140,51 +141,51 @@ def _measure(
         record |= _check(step, variant, data)
         candidates[name] = problem.candidate(step, variant, data)
         if step.name in problem.ALONE:  # sizes of its own
-            found = timing.measure({name: candidates.pop(name)}, 1, device="cuda", min_ms=min_ms)
-            _time(record, found[name], data)
+            timings = timing.measure({name: candidates.pop(name)}, 1, **options)
+            _time(record, timings[name], data)
             data = None
     if candidates and data is not None:
         step = group[0][0]
         candidates[CUBLAS] = problem.cublas(step, data)
         sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
-        found = timing.measure(candidates, data.sets, device="cuda", min_ms=min_ms, sampler=sampler)
-        best = found.pop(CUBLAS)
-        for name, timed in found.items():
-            _time(records[name], timed, data, sampler.clock_mhz)
-            records[name] |= {"cublas_us": best.us, "x_cublas": best.us / timed.us}
+        timings = timing.measure(candidates, data.sets, **options, sampler=sampler)
+        best = timings.pop(CUBLAS)
+        for name, sample in timings.items():
+            _time(records[name], sample, data, sampler.clock_mhz)
+            records[name] |= {"cublas_us": best.us, "x_cublas": best.us / sample.us}
     yield from records.values()
 
 
 def _time(
-    record: Record, timed: timing.Timing, data: Problem, clock_mhz: float | None = None
+    record: Record, sample: timing.Timing, data: Problem, clock_mhz: float | None = None
 ) -> None:
     m, n, k = data.mnk
     flops = 2.0 * m * n * k * record.pop("repeats")
-    rate = flops / timed.us / 1e6
-    record |= {"us": timed.us, "iqr_us": timed.iqr_us, "tflops": rate, "clock_mhz": clock_mhz}
+    rate = flops / sample.us / 1e6
+    record |= {"us": sample.us, "iqr_us": sample.iqr_us, "tflops": rate, "clock_mhz": clock_mhz}
     record["percent"] = problem.percent(record, problem.ceilings(torch.cuda.get_device_name()))
 
 
 def _check(step: Step, variant: Variant, data: Problem) -> Record:
-    """Is a small product exact? How large is the error of a large one, and are its bits those of
-    the first step?"""
+    """Is a small product exact? How large is the error of a large one, and has it the bits
+    of the first step?"""
     exact = problem.is_exact(step, variant)
     cycles = torch.zeros(1 << 22, dtype=torch.int64, device="cuda") if step.has_cycles else None
     out = data.out[0].fill_(float("nan"))
     call.launch(step, variant, data.a[0], data.b[0], out, cycles)
-    found: Record = {"exact": exact, "error": None}
+    record: Record = {"exact": exact, "error": None}
     if cycles is not None:
-        found["cycles"] = int(cycles.max())
+        record["cycles"] = int(cycles.max())
     if step.name not in problem.ALONE:
-        read = numerics.round_to_tf32 if step.operands == "tf32" else torch.clone
-        found["error"] = numerics.error_ratio(
-            out, read(data.a[0]), read(data.b[0]),
+        rounding = numerics.round_to_tf32 if step.operands == "tf32" else torch.clone
+        record["error"] = numerics.error_ratio(
+            out, rounding(data.a[0]), rounding(data.b[0]),
             accumulation=step.sums, dtype=step.operands, budget=BUDGET, products=step.products,
         )  # fmt: skip
         if data.first is None:
             data.first = out.clone()
-        found["same_bits"] = torch.equal(out, data.first)
-    return found
+        record["same_bits"] = torch.equal(out, data.first)
+    return record
 
 
 def _compare(records: list[Record]) -> None:
@@ -193,18 +194,18 @@ def _compare(records: list[Record]) -> None:
         before = first = None
         for name in dict.fromkeys(step.name for step in steps(document) if step.is_rung):
             own = [x for x in records if x["step"] == name and x["is_rung"] and x.get("us")]
-            for each in own:
-                if each["m"] * each["n"] * each["k"] < 1 << 20:  # one tile: time, and no speed
+            for record in own:
+                if record["m"] * record["n"] * record["k"] < 1 << 20:  # one tile: no speed
                     continue
-                first = first or each["us"]
-                each["x_first"] = first / each["us"]
-                each["x_before"] = before and before / each["us"]
-            whole = [each["us"] for each in own if "x_first" in each]
-            before = min(whole) if whole else before
+                first = first or record["us"]
+                record["x_first"] = first / record["us"]
+                record["x_before"] = before and before / record["us"]
+            times = [record["us"] for record in own if "x_first" in record]
+            before = min(times) if times else before
 
 
 def _start(
-    path: str | Path | None, resume: bool, wanted: dict[str, tuple[int, int, int]]
+    path: str | Path | None, resume: bool, sizes: dict[str, tuple[int, int, int]]
 ) -> Results:
     header = facts("cuda") | {"commit": results_file.commit()}
     if resume and path is not None and Path(path).is_file():
@@ -214,12 +215,12 @@ def _start(
                 f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
                 "name another file."
             )
-        for each in old["records"]:
-            sizes, found = wanted.get(each["document"]), (each["m"], each["n"], each["k"])
-            if sizes not in (None, found) and each["step"] not in problem.ALONE:
+        for record in old["records"]:
+            expected, size = sizes.get(record["document"]), (record["m"], record["n"], record["k"])
+            if expected not in (None, size) and record["step"] not in problem.ALONE:
                 raise ValueError(
-                    f"size is {problem.named(sizes)}, but {path} has records of ladder "
-                    f"{each['document']} at {problem.named(found)}; resume with that size, or "
+                    f"size is {problem.text_of(expected)}, but {path} has records of ladder "
+                    f"{record['document']} at {problem.text_of(size)}; resume with that size, or "
                     "name another file."
                 )
         return {"header": header, "records": old["records"]}
@@ -228,15 +229,15 @@ def _start(
 
 def stored() -> dict[str, Results]:
     """{name of the GPU: results} of the ladders that tcgemm has stored."""
-    return {gpu: _with_percent(found) for gpu, found in _stored.results(KIND).items()}
+    return {gpu: _with_percent(results) for gpu, results in _stored.results(KIND).items()}
 
 
 def load(path: Path) -> Results:
     """The results of a file; ValueError if it has none."""
     try:
-        found = json.loads(path.read_text())
-        if isinstance(found["header"]["gpu"], str) and found["records"][0]["step"]:
-            return _with_percent(found)
+        results = json.loads(path.read_text())
+        if isinstance(results["header"]["gpu"], str) and results["records"][0]["step"]:
+            return _with_percent(results)
     except (ValueError, KeyError, TypeError, IndexError):
         pass
     raise ValueError(f"{path} has no ladders: python -m tcgemm ladder --json FILE writes them.")
@@ -246,8 +247,8 @@ def _with_percent(results: Results) -> Results:
     """The results with the share of the probe's rate where the run had no probe of its GPU."""
     rates = problem.ceilings(results["header"]["gpu"])
     records = [
-        each if each.get("percent") else each | {"percent": problem.percent(each, rates)}
-        for each in results["records"]
+        record if record.get("percent") else record | {"percent": problem.percent(record, rates)}
+        for record in results["records"]
     ]
     return results | {"records": records}
 
@@ -255,8 +256,8 @@ def _with_percent(results: Results) -> Results:
 def save(results: Results, path: Path) -> None:
     """Writes a file with one record a line, or leaves the old one."""
     records = [
-        json.dumps({key: _short(value) for key, value in each.items()})
-        for each in results["records"]
+        json.dumps({key: _short(value) for key, value in record.items()})
+        for record in results["records"]
     ]
     lines = [
         '{"header": ' + json.dumps(results["header"], indent=1) + ",",

@@ -19,25 +19,25 @@ def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> lis
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: pip install matplotlib.")
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
+    paths = []
     for document in documents:
         records = [
-            each
-            for each in results["records"]
-            if each["document"] == document and each.get("x_cublas")
+            record
+            for record in results["records"]
+            if record["document"] == document and record.get("x_cublas")
         ]
         if records:
             path = folder / f"ladder-{document}.png"
             bars(
                 records, f"{published.DOCUMENTS[document].short}, {results['header']['gpu']}", path
             )
-            drawn.append(path)
+            paths.append(path)
         for table in tables.of(results, [document]):
             if tables.PEAK in table.title:
                 path = folder / f"{tables.PEAK}.png"
                 table.draw(path)
-                drawn.append(path)
-    return drawn
+                paths.append(path)
+    return paths
 
 
 def bars(records: list[dict[str, Any]], title: str, path: Path) -> None:
@@ -49,11 +49,11 @@ def bars(records: list[dict[str, Any]], title: str, path: Path) -> None:
 
     height = 1.2 + 0.24 * len(records)
     figure, axes = pyplot.subplots(figsize=(7.6, height), dpi=110, layout="constrained")
-    names = [f"{each['step']} {each['variant']}".strip() for each in records]
-    rates = [each["tflops"] for each in records]
+    names = [f"{record['step']} {record['variant']}".strip() for record in records]
+    rates = [record["tflops"] for record in records]
     axes.barh(range(len(records)), rates, color=COLOURS[0], height=0.7)
     axes.scatter(
-        [each["tflops"] / each["x_cublas"] for each in records],
+        [record["tflops"] / record["x_cublas"] for record in records],
         range(len(records)),
         marker="|",
         s=120,

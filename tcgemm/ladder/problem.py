@@ -52,7 +52,7 @@ def sizes(size: int | tuple[int, int, int]) -> tuple[int, int, int]:
     return (size, size, size) if isinstance(size, int) else size
 
 
-def named(mnk: tuple[int, int, int]) -> str:
+def text_of(mnk: tuple[int, int, int]) -> str:
     """ "4096x4096x4096"."""
     return "x".join(map(str, mnk))
 
@@ -67,12 +67,12 @@ def every(documents: Iterable[str]) -> Iterator[Pair]:
 
 def groups(of: Sequence[Step]) -> list[list[Pair]]:
     """Variants of one dtype, sum, result and layout, which share operands and cuBLAS."""
-    found: dict[tuple[Any, ...], list[Pair]] = {}
+    pairs: dict[tuple[Any, ...], list[Pair]] = {}
     for step in of:
-        alone = step.name if step.name in ALONE else ""
-        key = (step.operands, step.sums, step.result, step.layout, alone)
-        found.setdefault(key, []).extend((step, variant) for variant in step.variants)
-    return list(found.values())
+        lone_step = step.name if step.name in ALONE else ""
+        key = (step.operands, step.sums, step.result, step.layout, lone_step)
+        pairs.setdefault(key, []).extend((step, variant) for variant in step.variants)
+    return list(pairs.values())
 
 
 def own_size(step: Step, variant: Variant, mnk: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -129,15 +129,15 @@ def cublas(step: Step, data: Problem) -> Call:
 def small(step: Step, variant: Variant) -> tuple[int, int, int]:
     """Small sizes that a step takes, all different where it takes more than one."""
     multiples, largest = call.sizes(step, variant)
-    found: list[int] = []
+    result: list[int] = []
     for multiple, limit, count in zip(multiples, largest, (3, 2, 5), strict=True):
         size = limit or multiple * count
-        while not limit and size in found:
+        while not limit and size in result:
             size += multiple
-        found.append(size)
+        result.append(size)
     if step.name == PEAK:
-        found[2] = variant.parameters[0]
-    return found[0], found[1], found[2]
+        result[2] = variant.parameters[0]
+    return result[0], result[1], result[2]
 
 
 def repeats(step: Step, variant: Variant) -> int:
@@ -150,8 +150,8 @@ def is_exact(step: Step, variant: Variant) -> bool:
     data = build(step, small(step, variant), 1 if step.sums == "f16" else MAX_EXACT, sets=1)
     out = data.out[0].fill_(float("nan"))
     call.launch(step, variant, data.a[0], data.b[0], out)
-    wanted = torch.mm(data.a[0].double(), data.b[0].double()) * repeats(step, variant)
-    return torch.equal(out.double(), wanted)
+    expected = torch.mm(data.a[0].double(), data.b[0].double()) * repeats(step, variant)
+    return torch.equal(out.double(), expected)
 
 
 def record(step: Step, variant: Variant, mnk: tuple[int, int, int]) -> dict[str, Any]:
@@ -174,32 +174,32 @@ def record(step: Step, variant: Variant, mnk: tuple[int, int, int]) -> dict[str,
 
 def _published(step: Step, variant: Variant) -> dict[str, Any]:
     """The document's figure of a variant, in TFLOP/s, or in clocks for 003."""
-    found: dict[str, Any] = {"published": None, "published_gpu": None, "published_unit": "TFLOP/s"}
+    fields: dict[str, Any] = {"published": None, "published_gpu": None, "published_unit": "TFLOP/s"}
     document = step.document
     if step.name in ("001_5_shared_a", "001_6_shared_ab"):
-        tile, other = variant.parameters
+        tile, number = variant.parameters
         is_padding = step.name == "001_5_shared_a"
         table, row = ("2", f"{tile}x{tile}x4") if is_padding else ("3", f"{tile}x{tile}")
-        column = f"pad {other}" if is_padding else f"k {other}"
+        column = f"pad {number}" if is_padding else f"k {number}"
     elif document == "003":
         table = "XVII" if step.name == "003_permuted" else "XVI"
-        row, column, found["published_unit"] = step.name, "clocks", "clocks"
+        row, column, fields["published_unit"] = step.name, "clocks", "clocks"
     elif document in ("002", "004") and variant.label in ("", "rows in x", *PUBLISHED):
         table, row = "kernels", step.name
         column = "GFLOP/s" if document == "002" else "TFLOP/s"
     else:
-        return found
+        return fields
     for gpu in published.gpus(document, table):
         value = published.figure(document, table, row=row, column=column, gpu=gpu)
         if value is not None:
             scale = 1e-3 if column == "GFLOP/s" else 1
-            return found | {"published": scale * value, "published_gpu": gpu}
-    return found
+            return fields | {"published": scale * value, "published_gpu": gpu}
+    return fields
 
 
 def percent(record: dict[str, Any], rates: dict[str, float]) -> float | None:
     """The share of the rate of a record's instruction, at the clock of the record; None where one
-    of these is not known. `rates`: those of `ceilings`.
+    of these is not known. `rates`: the result of `ceilings`.
     """
     rate, clock = rates.get(record["ceiling"]), record.get("clock_mhz")
     if not rate or not clock or not record.get("tflops"):
@@ -209,11 +209,11 @@ def percent(record: dict[str, Any], rates: dict[str, float]) -> float | None:
 
 def ceilings(gpu: str) -> dict[str, float]:
     """FMA a clock of all SMs, of each instruction that the stored probe of a GPU measured."""
-    found = _stored.results("probe").get(gpu)
-    if found is None:
+    results = _stored.results("probe").get(gpu)
+    if results is None:
         return {}
     rates: dict[str, float] = {}
-    for each in found["records"]:
-        if "rate" in each:
-            rates[each["row"]] = max(each["rate"], rates.get(each["row"], 0.0))
-    return {row: rate * found["header"]["processors"] for row, rate in rates.items()}
+    for entry in results["records"]:
+        if "rate" in entry:
+            rates[entry["row"]] = max(entry["rate"], rates.get(entry["row"], 0.0))
+    return {row: rate * results["header"]["processors"] for row, rate in rates.items()}

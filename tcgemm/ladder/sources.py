@@ -17,9 +17,9 @@ CONTEXT = 2  # lines around a change
 def folder() -> Path:
     """Where the sources are; RuntimeError if this installation has none."""
     folders = (PACKAGE.parent / "csrc" / "ladder", PACKAGE / "ladder" / "csrc")
-    for each in folders:
-        if any(each.glob(f"*{SUFFIX}")):
-            return each
+    for path in folders:
+        if any(path.glob(f"*{SUFFIX}")):
+            return path
     raise RuntimeError(f"There are no sources of the ladders in {folders[0]} or {folders[1]}.")
 
 
@@ -44,9 +44,9 @@ def source(step: str) -> str:
 
 def check(step: str) -> None:
     """ValueError if there is no such step."""
-    known = names()
-    if step not in known:
-        raise ValueError(f"step is {step!r}; expected one of {', '.join(known)}.")
+    steps = names()
+    if step not in steps:
+        raise ValueError(f"step is {step!r}; expected one of {', '.join(steps)}.")
 
 
 def difference(first: str, second: str) -> str:
@@ -59,6 +59,6 @@ def difference(first: str, second: str) -> str:
         >>> print(sources.difference("003_baseline", "003_permuted").splitlines()[1])
         +++ 003_permuted.cu
     """
-    before, after = (source(each).splitlines(keepends=True) for each in (first, second))
+    before, after = (source(step).splitlines(keepends=True) for step in (first, second))
     headings = (f"{first}{SUFFIX}", f"{second}{SUFFIX}")
     return "".join(difflib.unified_diff(before, after, *headings, n=CONTEXT))

@@ -33,7 +33,7 @@ COUNTS = {
     "tensor_percent": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
 }
 METRICS = (*(STALL.format(reason) for reason in REASONS), *COUNTS.values())
-KERNEL = re.compile(r"\bmultiply_(00\w+)")  # those of the ladders; torch's are not measured
+KERNEL = re.compile(r"\bmultiply_(00\w+)")  # kernels of the ladders; torch's are not measured
 UNKNOWN = re.compile(r"Failed to find metric (?:regex:\^?)?([\w.]+)")
 
 Launch = tuple[str, str]  # the step, and the label of its variant
@@ -75,12 +75,12 @@ def measure(
             "Nsight Compute, or measure without stalls."
         )
     child = [sys.executable, "-m", launch_module, document, str(size)]
-    status, printed, said, table = _run(ncu, METRICS, child)
-    if unknown := set(UNKNOWN.findall(said)):
-        known = [metric for metric in METRICS if metric not in unknown]
-        status, printed, said, table = _run(ncu, known, child)
-    check(status, said)
-    return pair(launches(printed), parse(table))
+    status, output, errors, table = _run(ncu, METRICS, child)
+    if unknown := set(UNKNOWN.findall(errors)):
+        metrics = [metric for metric in METRICS if metric not in unknown]
+        status, output, errors, table = _run(ncu, metrics, child)
+    check(status, errors)
+    return pair(launches(output), parse(table))
 
 
 def _run(ncu: str, metrics: Sequence[str], child: list[str]) -> tuple[int, str, str, str]:
@@ -92,30 +92,30 @@ def _run(ncu: str, metrics: Sequence[str], child: list[str]) -> tuple[int, str, 
         # ncu keeps a lock in TMPDIR, which may be another user's; C numbers have a decimal point.
         environ = {**os.environ, "TMPDIR": folder, "LC_ALL": "C"}
         command = [ncu, *options, *child]
-        done = subprocess.run(command, capture_output=True, text=True, env=environ)
+        process = subprocess.run(command, capture_output=True, text=True, env=environ)
         table = log.read_text() if log.is_file() else ""
-    return done.returncode, done.stdout, table + done.stdout + done.stderr, table
+    return process.returncode, process.stdout, table + process.stdout + process.stderr, table
 
 
-def check(status: int, said: str) -> None:
+def check(status: int, text: str) -> None:
     """RuntimeError with one sentence if ncu or its child failed."""
-    if "ERR_NVGPUCTRPERM" in said:
+    if "ERR_NVGPUCTRPERM" in text:
         raise RuntimeError(
             "Nsight Compute may not read the counters of this GPU (ERR_NVGPUCTRPERM); run the "
             "command as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
         )
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("==ERROR==")]
     if status or errors:
-        others = ("==", '"', "launched\t", "refused\t")
-        own = [line for line in lines if not line.startswith(others)]
-        reason = next(iter((own[-1:] if status else []) + errors), "it said nothing")
+        prefixes = ("==", '"', "launched\t", "refused\t")
+        messages = [line for line in lines if not line.startswith(prefixes)]
+        reason = next(iter((messages[-1:] if status else []) + errors), "it said nothing")
         raise RuntimeError(f"Nsight Compute ended with the status {status}: {reason}")
 
 
-def launches(printed: str) -> list[Launch]:
+def launches(output: str) -> list[Launch]:
     """The launches that the child named, in their order."""
-    lines = [line.split("\t") for line in printed.splitlines()]
+    lines = [line.split("\t") for line in output.splitlines()]
     return [(line[1], line[2]) for line in lines if line[0] == "launched" and len(line) > 2]
 
 
@@ -125,12 +125,12 @@ def parse(table: str) -> list[tuple[str, Measured]]:
     The CSV has ncu's own lines before it (==PROF==), and a row of units below its header.
     """
     lines = [line for line in table.splitlines() if line.startswith('"')]
-    found = []
+    rows = []
     for row in csv.DictReader(lines):
         name = KERNEL.search(row.get("Kernel Name") or "")
         if name:  # the row of units has none
-            found.append((name[1], _measured(row)))
-    return found
+            rows.append((name[1], _measured(row)))
+    return rows
 
 
 def _measured(row: dict[str, str]) -> Measured:
@@ -138,7 +138,7 @@ def _measured(row: dict[str, str]) -> Measured:
         numbers = {name: _number(row.get(metric)) for name, metric in metrics.items()}
         return {name: number for name, number in numbers.items() if number is not None}
 
-    return {"stalls": kept({each: STALL.format(each) for each in REASONS}), **kept(COUNTS)}
+    return {"stalls": kept({reason: STALL.format(reason) for reason in REASONS}), **kept(COUNTS)}
 
 
 def _number(text: str | None) -> float | None:
@@ -149,16 +149,16 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def pair(named: list[Launch], measured: list[tuple[str, Measured]]) -> dict[Launch, Measured]:
-    """What was measured, by launch; RuntimeError if the kernels are not those of the launches."""
+def pair(pairs: list[Launch], measured: list[tuple[str, Measured]]) -> dict[Launch, Measured]:
+    """The measurement of each launch; RuntimeError if other kernels were measured."""
     kernels = [kernel for kernel, _ in measured]
-    if not named or len(named) != len(measured):
+    if not pairs or len(pairs) != len(measured):
         raise RuntimeError(
-            f"{len(named)} kernels were launched, but Nsight Compute measured {len(measured)}."
+            f"{len(pairs)} kernels were launched, but Nsight Compute measured {len(measured)}."
         )
-    for (step, label), kernel in zip(named, kernels, strict=True):
+    for (step, label), kernel in zip(pairs, kernels, strict=True):
         if step != kernel.removesuffix("_sm90") and not step.startswith(f"{kernel}_"):
             raise RuntimeError(
                 f"{step} {label} was launched, but Nsight Compute measured multiply_{kernel}."
             )
-    return {launch: found for launch, (_, found) in zip(named, measured, strict=True)}
+    return {launch: result for launch, (_, result) in zip(pairs, measured, strict=True)}

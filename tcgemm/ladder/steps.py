@@ -28,7 +28,7 @@ class Step(NamedTuple):
     """A kernel of a ladder.
 
     Attributes:
-        name (str): that of its file: "004_1_0".
+        name (str): the name of its file: "004_1_0".
         idea (str): what it adds to the step before.
         operands (str): the dtype of a and b: "f32", "f16", "bf16", "tf32" or "f64".
         sums (str): the dtype of the accumulator.
@@ -228,6 +228,6 @@ def steps(document: str) -> tuple[Step, ...]:
         ['003_baseline', '003_pipeline', '003_permuted', '003_both']
     """
     if document not in SIZES:
-        known = ", ".join(f"{each} ({published.DOCUMENTS[each].short})" for each in DOCUMENTS)
-        raise ValueError(f"ladder is {document!r}; expected one of {known}.")
+        names = ", ".join(f"{name} ({published.DOCUMENTS[name].short})" for name in DOCUMENTS)
+        raise ValueError(f"ladder is {document!r}; expected one of {names}.")
     return tuple(step for step in STEPS if step.document == document)

@@ -28,19 +28,19 @@ SPACING = (
 
 def of(results: dict[str, Any], documents: Sequence[str]) -> list[Table]:
     """The tables of some ladders; one without records has none."""
-    found = []
+    tables = []
     for document in documents:
-        records = [each for each in results["records"] if each["document"] == document]
+        records = [record for record in results["records"] if record["document"] == document]
         if records:
-            found.append(_ladder(document, records, results["header"]["gpu"]))
-        found += [
+            tables.append(_ladder(document, records, results["header"]["gpu"]))
+        tables += [
             _grid(step, own, results["header"]["gpu"])
             for step in GRIDS
-            if (own := [each for each in records if each["step"] == step])
+            if (own := [record for record in records if record["step"] == step])
         ]
-        if peak := [each for each in records if each["step"] == PEAK and each.get("us")]:
-            found.append(_plateau(peak, results["header"]["gpu"]))
-    return found
+        if peak := [record for record in records if record["step"] == PEAK and record.get("us")]:
+            tables.append(_plateau(peak, results["header"]["gpu"]))
+    return tables
 
 
 def planned(document: str) -> Table:
@@ -59,22 +59,23 @@ def _title(document: str) -> str:
 
 def _ladder(document: str, records: list[Record], gpu: str) -> Table:
     lines, refusals = [], []
-    first = next((each["published"] for each in records if each["published"]), None)
+    first = next((record["published"] for record in records if record["published"]), None)
     ideas = {
         (step.name, variant.label): step.idea
         for step in steps(document)
         for variant in step.variants
     }
-    for each in records:
-        is_grid = each["step"] in GRIDS
-        if each["step"] == PEAK or (is_grid and each is not _best(records, each["step"])):
+    for record in records:
+        is_grid = record["step"] in GRIDS
+        if record["step"] == PEAK or (is_grid and record is not _best(records, record["step"])):
             continue
-        name = f"{each['step']} {each['variant']}".strip()
-        if each["refused"]:
-            refusals.append(f"{name}: {each['refused']}")
+        name = f"{record['step']} {record['variant']}".strip()
+        if record["refused"]:
+            refusals.append(f"{name}: {record['refused']}")
             continue
-        lines.append(_line(name, each, first) | {"idea": ideas[each["step"], each["variant"]]})
-    size = max(records, key=lambda each: each["m"] * each["n"] * each["k"])
+        idea = ideas[record["step"], record["variant"]]
+        lines.append(_line(name, record, first) | {"idea": idea})
+    size = max(records, key=lambda record: record["m"] * record["n"] * record["k"])
     title = f"{_title(document)}, {size['m']}x{size['n']}x{size['k']} on {gpu}"
     notes = [
         "x before: over the best variant of the step before. error: over its bound. conflicts: "
@@ -101,38 +102,38 @@ def _rates(lines: list[Record], key: str) -> dict[int, float]:
     return {index: line[key] for index, line in enumerate(lines) if line[key]}
 
 
-def _line(name: str, each: Record, first: float | None) -> Record:
-    line: Record = {"step": name, "us": each["us"], "TFLOP/s": each["tflops"]}
+def _line(name: str, record: Record, first: float | None) -> Record:
+    line: Record = {"step": name, "us": record["us"], "TFLOP/s": record["tflops"]}
     for column, key in (("before", "x_before"), ("first", "x_first"), ("cuBLAS", "x_cublas")):
-        line[f"x {column}"] = each.get(key)
-    line["cuBLAS TFLOP/s"] = each.get("x_cublas") and each["tflops"] / each["x_cublas"]
-    line |= {"% of peak": each["percent"], "error": each["error"]}
-    if "cycles" in each:
-        line["cycles"] = each["cycles"]
-    ways = each.get("conflicts") or {}
-    line["conflicts"] = ", ".join(f"{where} {count}" for where, count in ways.items()) or "-"
-    if "store_spacing" in each:
-        found = each["store_spacing"] or {}
-        line["HMMA between stores"] = " ".join(f"{n} x{count}" for n, count in found.items()) or "-"
-    if stalls := each.get("stalls"):
+        line[f"x {column}"] = record.get(key)
+    line["cuBLAS TFLOP/s"] = record.get("x_cublas") and record["tflops"] / record["x_cublas"]
+    line |= {"% of peak": record["percent"], "error": record["error"]}
+    if "cycles" in record:
+        line["cycles"] = record["cycles"]
+    ways = record.get("conflicts") or {}
+    line["conflicts"] = ", ".join(f"{access} {count}" for access, count in ways.items()) or "-"
+    if "store_spacing" in record:
+        counts = (record["store_spacing"] or {}).items()
+        line["HMMA between stores"] = " ".join(f"{n} x{count}" for n, count in counts) or "-"
+    if stalls := record.get("stalls"):
         reason = max(stalls, key=lambda key: stalls[key])
         line["stall"] = f"{reason} {stalls[reason]:.1f}"
-    line |= {"registers": each["registers"], "shared": each["shared_bytes"]}
-    figure = each["published"]
-    line[f"published {each['published_unit']}"] = figure
-    is_time = each["published_unit"] == "clocks"
+    line |= {"registers": record["registers"], "shared": record["shared_bytes"]}
+    figure = record["published"]
+    line[f"published {record['published_unit']}"] = figure
+    is_time = record["published_unit"] == "clocks"
     line["published x first"] = figure and first and (first / figure if is_time else figure / first)
     return line
 
 
 def _best(records: list[Record], step: str) -> Record | None:
-    own = [each for each in records if each["step"] == step and each.get("us")]
-    return max(own, key=lambda each: each["tflops"], default=None)
+    own = [record for record in records if record["step"] == step and record.get("us")]
+    return max(own, key=lambda record: record["tflops"], default=None)
 
 
 def _grid(step: str, records: list[Record], gpu: str) -> Table:
     column, values, number = GRIDS[step]
-    cells = {each["variant"]: each for each in records}
+    cells = {record["variant"]: record for record in records}
     lines, notes = [], [f"{A100}: table {number} of {published.DOCUMENTS['001'].short}."]
     for tile in TILES:
         line: Record = {"tile": f"{tile}x{tile}"}
@@ -156,14 +157,14 @@ def _grid(step: str, records: list[Record], gpu: str) -> Table:
 def _plateau(records: list[Record], gpu: str) -> Table:
     lines: dict[int, Record] = {}
     curves: dict[str, dict[int, float]] = {}
-    for each in records:
-        instruction, count = each["variant"].removesuffix(" times").split(", ")
-        lines.setdefault(int(count), {"times": int(count)})[instruction] = each["tflops"]
-        curves.setdefault(instruction, {})[int(count)] = each["tflops"]
+    for record in records:
+        instruction, count = record["variant"].removesuffix(" times").split(", ")
+        lines.setdefault(int(count), {"times": int(count)})[instruction] = record["tflops"]
+        curves.setdefault(instruction, {})[int(count)] = record["tflops"]
     heads = list(curves)
     rows = [{"times": None} | dict.fromkeys(heads) | line for line in lines.values()]
     level = published.figure("001", "figure 1", row="001_peak many", column="TFLOP/s", gpu=A100)
     notes = [f"The document's curve levels off at {level} TFLOP/s on an {A100}."]
-    drawn = [Curve(name, name, False, points) for name, points in curves.items()]
+    plots = [Curve(name, name, False, points) for name, points in curves.items()]
     axes = ("products of one load", "TFLOP/s")
-    return Table(f"TFLOP/s of {PEAK} on {gpu}", rows, notes, drawn, axes)
+    return Table(f"TFLOP/s of {PEAK} on {gpu}", rows, notes, plots, axes)

@@ -34,10 +34,10 @@ def phases(addresses: Sequence[int], width: int) -> list[int]:
     """The ways of each phase of an access of `width` bytes; ValueError: as of `ways`."""
     if width not in LANES:
         raise ValueError(f"width is {width}; a lane accesses 4, 8 or 16 bytes.")
-    wrong = [address for address in addresses if address % width or address < 0]
-    if wrong:
-        raise ValueError(f"The address {wrong[0]} is no multiple of {width}.")
-    lanes, found = LANES[width], []
+    misaligned = [address for address in addresses if address % width or address < 0]
+    if misaligned:
+        raise ValueError(f"The address {misaligned[0]} is no multiple of {width}.")
+    lanes, counts = LANES[width], []
     for first in range(0, len(addresses), lanes):
         words = {
             address // WORD + part
@@ -45,8 +45,8 @@ def phases(addresses: Sequence[int], width: int) -> list[int]:
             for part in range(width // WORD)
         }
         banks = [word % BANKS for word in words]
-        found.append(max(banks.count(bank) for bank in set(banks)))
-    return found
+        counts.append(max(banks.count(bank) for bank in set(banks)))
+    return counts
 
 
 def row_major(pitch: int) -> Layout:
@@ -105,7 +105,7 @@ def store_addresses(layout: Layout, length: int, row: int = 0) -> list[int]:
     return [layout(row + lane // chunks, lane % chunks * 16) for lane in range(32)]
 
 
-# Layouts with the bytes of their rows: those of the published HGEMM, and the swizzles of tcgemm.
+# Layouts with the bytes of their rows: the published HGEMM's, and the swizzles of tcgemm.
 LAYOUTS: dict[str, tuple[Layout, int]] = {
     "rows of 32 bytes": (row_major(32), 32),
     "rows of 64 bytes": (row_major(64), 64),

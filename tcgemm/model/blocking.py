@@ -85,17 +85,17 @@ def bound(tile: Tile, costs: Costs, padding: int = PADDING) -> Bound:
         raise ValueError(
             f"{costs.name} has no measured cycles of instructions; pass a JSON file that has them."
         )
-    mma, load_global, store_shared, load_shared = (float(each or 0) for each in cycles)
+    mma, load_global, store_shared, load_shared = (float(cost or 0) for cost in cycles)
     m, n, k, wm, wn, wk = tile
     per_step = INSTRUCTION[0] * INSTRUCTION[1] * INSTRUCTION[2] * PARTS
     tensor = m * n * k / per_step * mma
     fill = (m + n) * k * ELEMENT / VECTOR * (load_global + store_shared)
-    read = tile.warps * (wm // 8 + wn // 8) * (k // wk) * load_shared
+    reads = tile.warps * (wm // 8 + wn // 8) * (k // wk) * load_shared
     shared = (m + n) * (2 * k + padding) // 2 * ELEMENT
     # A warp has its accumulators, and the fragments of two steps of wk.
     registers = tile.warps * (wm * wn * ACCUMULATORS + 2 * (wm + wn) * wk * ELEMENT)
     blocks = min(costs.shared // shared, REGISTERS // registers)
-    return Bound(tile, tensor, fill + read, shared, registers, blocks)
+    return Bound(tile, tensor, fill + reads, shared, registers, blocks)
 
 
 def prefetch_cycles(tile: Tile, costs: Costs) -> float:

@@ -53,7 +53,7 @@ class Costs:
 
 
 def _turing(gpu: str) -> Costs:
-    """A GPU of tables I to V. The cycles are those of both GPUs."""
+    """A GPU of tables I to V. Both GPUs have the same cycles."""
     rates = published.table("000", "II", gpu)
     product = published.table("000", "I")["f16 f16 m16n8k8"]
     tensor = 1e12 * (rates["tensor cores"]["peak"] or 0)
@@ -80,44 +80,44 @@ TURING = tuple(_turing(gpu) for gpu in published.gpus("000", "II"))
 def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
     """The costs that a result of `python -m tcgemm probe` has: tcgemm.probe.
 
-    The cycles of an instruction are 4 FMA / rate, as an SM has four parts. Those of shared memory
-    are what its pipe takes from many warps: since Ampere a lone warp does not fill it. The rates of
-    memories are those of reads, and the tensor cores' is that of the fastest product of float16.
-    Shared memory has the clock that the tensor cores had then.
+    The cycles of an instruction are 4 FMA / rate, as an SM has four parts. The cycles of shared
+    memory are what its pipe takes from many warps: since Ampere a lone warp does not fill it. The
+    rates of memories are measured by reads, the rate of the tensor cores by the fastest product of
+    float16. Shared memory has the clock that the tensor cores had then.
 
     ValueError: a record is missing.
     """
     header, records = results["header"], results["records"]
     gpu = name or header["gpu"].removeprefix("NVIDIA ")
 
-    def find(row: str, key: str, **wanted: str | int) -> float:
-        found = [
-            each[key]
-            for each in records
-            if each["row"] == row
-            and key in each
-            and all(each.get(x) == y for x, y in wanted.items())
+    def find(row: str, key: str, **conditions: str | int) -> float:
+        values = [
+            record[key]
+            for record in records
+            if record["row"] == row
+            and key in record
+            and all(record.get(x) == y for x, y in conditions.items())
         ]
-        if not found:
+        if not values:
             raise ValueError(
                 f"The probe of {gpu} has no record {row!r}; measure all of it: "
                 "python -m tcgemm probe all --json FILE."
             )
-        return max(found)
+        return max(values)
 
     def pipe(row: str, size: int) -> float:
         """Cycles of an access of so many bytes a warp, at the best rate without conflicts."""
         return size / find(row, "rate", group="shared", factor=1)
 
     tensor = [
-        each
-        for each in records
-        if each.get("tflops") and each["row"].split()[:3] in (["wgmma", *F16], ["mma", *F16])
+        record
+        for record in records
+        if record.get("tflops") and record["row"].split()[:3] in (["wgmma", *F16], ["mma", *F16])
     ]
     best = find("mma f16 f16 f16 m16n8k8", "rate", mode="one")
     if not tensor:
         raise ValueError(f"The probe of {gpu} has no rate of float16 products of all SMs.")
-    fastest = max(tensor, key=lambda each: each["tflops"])
+    fastest = max(tensor, key=lambda record: record["tflops"])
     shared_bytes = find("ld.shared.u128", "rate", group="shared", factor=1)  # a clock and SM
     return Costs(
         gpu,
@@ -136,14 +136,14 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
 
 
 def known() -> list[Costs]:
-    """The published GPUs, and those of tcgemm.info.devices().
+    """The published GPUs, and the GPUs of tcgemm.info.devices().
 
-    Cycles are those of stored results of the probe; a GPU that was not measured has none.
+    Cycles come from stored results of the probe; a GPU that was not measured has none.
     """
     probed = _stored.results("probe")
-    others = [
-        of_probe(found, row["name"])
-        if (found := next((probed[gpu] for gpu in probed if row["name"] in gpu.split()), None))
+    cards = [
+        of_probe(results, row["name"])
+        if (results := next((probed[gpu] for gpu in probed if row["name"] in gpu.split()), None))
         else Costs(
             row["name"],
             "tcgemm.info.devices()",
@@ -159,14 +159,14 @@ def known() -> list[Costs]:
         )
         for row in info.devices()
     ]
-    return [*TURING, *others]
+    return [*TURING, *cards]
 
 
 def here() -> Costs:
-    """The costs of this machine's GPU if a probe of it is stored, else those of an RTX 2070."""
+    """The costs of this machine's GPU if a probe of it is stored, else of an RTX 2070."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    found = _stored.results("probe").get(gpu) if gpu else None
-    return TURING[0] if found is None else of_probe(found)
+    results = _stored.results("probe").get(gpu) if gpu else None
+    return TURING[0] if results is None else of_probe(results)
 
 
 def costs(name: str) -> Costs:
@@ -176,28 +176,28 @@ def costs(name: str) -> Costs:
 
     ValueError: there is no such GPU or file, or the file has no costs.
     """
-    found = {each.name.lower().replace(" ", ""): each for each in known()}
+    by_name = {gpu.name.lower().replace(" ", ""): gpu for gpu in known()}
     key = name.lower().replace(" ", "")
-    if key in found:
-        return found[key]
+    if key in by_name:
+        return by_name[key]
     path = Path(name)
     if not path.is_file():
-        names = ", ".join(each.name for each in known())
+        names = ", ".join(gpu.name for gpu in known())
         raise ValueError(
             f"{name!r} is no GPU and no file; expected a JSON file, or one of {names}."
         )
     try:
-        given = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{name} is no JSON file: {error}. {EXAMPLE}") from None
-    if isinstance(given, dict) and {"header", "records"} <= set(given):
-        return _of_probe_file(given, name)
-    return _of_file(given, name)
+    if isinstance(content, dict) and {"header", "records"} <= set(content):
+        return _of_probe_file(content, name)
+    return _of_file(content, name)
 
 
-def _of_probe_file(given: dict[str, Any], name: str) -> Costs:
+def _of_probe_file(content: dict[str, Any], name: str) -> Costs:
     try:
-        return _checked(asdict(of_probe(given)), name)
+        return _checked(asdict(of_probe(content)), name)
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
             f"{name} has a header and records, but not those of the probe ({error!r}); measure "
@@ -205,23 +205,23 @@ def _of_probe_file(given: dict[str, Any], name: str) -> Costs:
         ) from None
 
 
-def _of_file(given: Any, name: str) -> Costs:
-    known = {field.name: field.default for field in fields(Costs)}
-    needed = {key for key, default in known.items() if default is MISSING}
-    found = set(given) if isinstance(given, dict) else set()
-    wrong = sorted((needed - found) | (found - set(known)))
-    if wrong:
+def _of_file(content: Any, name: str) -> Costs:
+    names = {field.name: field.default for field in fields(Costs)}
+    required = {key for key, default in names.items() if default is MISSING}
+    keys = set(content) if isinstance(content, dict) else set()
+    errors = sorted((required - keys) | (keys - set(names)))
+    if errors:
         raise ValueError(
-            f"{name} has to be a JSON object with {', '.join(known)}; wrong or missing: "
-            f"{', '.join(wrong)}. {EXAMPLE}"
+            f"{name} has to be a JSON object with {', '.join(names)}; wrong or missing: "
+            f"{', '.join(errors)}. {EXAMPLE}"
         )
-    return _checked(given, name)
+    return _checked(content, name)
 
 
-def _checked(given: dict[str, Any], name: str) -> Costs:
+def _checked(content: dict[str, Any], name: str) -> Costs:
     """The costs of a file; ValueError names one that is no positive number."""
     for field in fields(Costs):
-        value = given.get(field.name, field.default)
+        value = content.get(field.name, field.default)
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
         if field.type == "str":
             is_right, expected = isinstance(value, str), "a text"
@@ -233,7 +233,7 @@ def _checked(given: dict[str, Any], name: str) -> Costs:
             raise ValueError(
                 f"{name} has {field.name} = {json.dumps(value)}; expected {expected}. {EXAMPLE}"
             )
-    return Costs(**given)
+    return Costs(**content)
 
 
 def example() -> str:

@@ -30,7 +30,7 @@ def draw(costs: Costs, folder: Path) -> Path:
     figure, axes = pyplot.subplots(figsize=(7.6, 4.6), dpi=110, layout="constrained")
     rates = {name: rate for name, rate in roofline.roofs(costs).items() if rate}
     for colour, (name, rate) in zip(COLOURS, rates.items(), strict=False):
-        roof = [min(each * rate, costs.tensor) / 1e12 for each in INTENSITIES]
+        roof = [min(intensity * rate, costs.tensor) / 1e12 for intensity in INTENSITIES]
         label = f"{name}, {rate / 1e9:.0f} GB/s"
         axes.plot(INTENSITIES, roof, color=colour, linewidth=1.4, label=label)
     if costs.simt:

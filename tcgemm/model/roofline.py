@@ -33,7 +33,7 @@ def ridge(rate: float, peak: float) -> float:
 
 def rows(costs: Costs) -> list[dict[str, Any]]:
     """For each block, what each roof allows, in operations per second."""
-    found = []
+    result = []
     for (m, n), (wm, wn) in WARPS.items():
         row: dict[str, Any] = {"block": f"{m}x{n}", "operations a byte": intensity(m, n)}
         row |= {"warp": f"{wm}x{wn}", "of shared memory": intensity(wm, wn)}
@@ -42,8 +42,8 @@ def rows(costs: Costs) -> list[dict[str, Any]]:
             row[name] = None if rate is None else min(per_byte * rate, costs.tensor)
         limits = [row[name] for name in roofs(costs) if row[name] is not None]
         row["of the peak"] = min(limits) / costs.tensor
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def roofs(costs: Costs) -> dict[str, float | None]:

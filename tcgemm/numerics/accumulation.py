@@ -59,13 +59,13 @@ def operands(k: int, distribution: str, dtype: torch.dtype, side: int) -> tuple[
     return a, b.t()
 
 
-def error(found: Tensor, a: Tensor, b: Tensor) -> tuple[float, float]:
+def error(result: Tensor, a: Tensor, b: Tensor) -> tuple[float, float]:
     """The largest error and the root mean square, in units of 2^-24 |A||B|."""
     a, b = a.double(), b.double()
-    if found.dtype is torch.float64:
-        difference = long_double_difference(found, a, b)
+    if result.dtype is torch.float64:
+        difference = long_double_difference(result, a, b)
     else:
-        difference = (found.double() - a @ b).abs()
+        difference = (result.double() - a @ b).abs()
     units = difference / (a.abs() @ b.abs()) * 2.0**24
     return units.max().item(), units.square().mean().sqrt().item()
 

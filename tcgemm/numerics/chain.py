@@ -30,10 +30,10 @@ NOTES = [
 
 def matrices() -> tuple[Tensor, Tensor]:
     """A (rounds, 16, 8) and B (length, rounds, 8, 8), drawn one round after the other."""
-    drawn = normal_stream(ROUNDS * (128 + 64 * LENGTH)).unflatten(0, (ROUNDS, -1))
+    values = normal_stream(ROUNDS * (128 + 64 * LENGTH)).unflatten(0, (ROUNDS, -1))
     return (
-        drawn[:, :128].unflatten(1, (16, 8)),
-        drawn[:, 128:].unflatten(1, (LENGTH, 8, 8)).transpose(0, 1),
+        values[:, :128].unflatten(1, (16, 8)),
+        values[:, 128:].unflatten(1, (LENGTH, 8, 8)).transpose(0, 1),
     )
 
 
@@ -43,12 +43,12 @@ def errors(machine: Machine, input_type: str, init: str) -> list[float]:
     if init == "low":
         a, b = lowered(a, input_type), lowered(b, input_type)
     name = f"mma.m16n8k8.f32.{input_type}.{input_type}"
-    exact, found, curve = a, a, []
+    exact, product, curve = a, a, []
     for factor in b:
         exact = exact @ factor
-        left, right = operand(found, input_type), operand(factor, input_type)
-        found = machine.multiply(name, left, right, None)
-        wide = found.double()
+        left, right = operand(product, input_type), operand(factor, input_type)
+        product = machine.multiply(name, left, right, None)
+        wide = product.double()
         error = (wide - exact.double()).norm(dim=(1, 2)) / wide.norm(dim=(1, 2))
         curve.append(error.mean().item())
     return curve

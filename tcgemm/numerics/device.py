@@ -34,20 +34,20 @@ LANES = 32
 DEVICE = "cuda"
 
 
-def kernel(known: Instruction, target: str, selector: int = 0) -> str:
+def kernel(mma: Instruction, target: str, selector: int = 0) -> str:
     """A PTX module whose entry `run` multiplies the tiles of block x: d = a * b + d.
 
     Of a sparse instruction it has a fourth argument, a word of metadata for each tile and lane.
     The selector says which lanes the instruction reads it from.
     """
-    a, b, d = ptx.counts(known)
-    operand, result = (ptx.kind_of(name) for name in (known.input, known.accumulator))
+    a, b, d = ptx.counts(mma)
+    operand, result = (ptx.kind_of(name) for name in (mma.input, mma.accumulator))
     suffix = {"r": "b32", "f": "f32", "d": "f64"}
     lists = [ptx.registers(letter, number) for letter, number in (("a", a), ("b", b), ("d", d))]
     lines = [
         _driver.head(target),
         ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd"
-        f"{', .param .u64 pm' if known.is_sparse else ''}) {{",
+        f"{', .param .u64 pm' if mma.is_sparse else ''}) {{",
         f".reg .{suffix[operand]} %a<{a}>, %b<{b}>;",
         f".reg .{suffix[result]} %d<{d}>;",
         ".reg .b32 %tile, %lane;",
@@ -68,7 +68,7 @@ def kernel(known: Instruction, target: str, selector: int = 0) -> str:
             f"ld.global.{suffix[kind]} %{name}{i}, [%at_{name} + {i * LANES * size}];"
             for i in range(count)
         ]
-    if known.is_sparse:
+    if mma.is_sparse:
         lines += [
             ".reg .b32 %meta;",
             "ld.param.u64 %byte, [pm];",
@@ -76,26 +76,26 @@ def kernel(known: Instruction, target: str, selector: int = 0) -> str:
             "mad.wide.u32 %byte, %lane, 4, %byte;",
             "ld.global.b32 %meta, [%byte];",
         ]
-    lines.append(ptx.instruction(known, lists[0], lists[1], lists[2], lists[2], selector))
+    lines.append(ptx.instruction(mma, lists[0], lists[1], lists[2], lists[2], selector))
     size = 8 if result == "d" else 4
     lines += [f"st.global.{suffix[result]} [%at_d + {i * LANES * size}], %d{i};" for i in range(d)]
     return "\n".join([*lines, "ret;", "}", ""])
 
 
-def places(known: Instruction, operand: str) -> tuple[Tensor, Tensor]:
+def places(mma: Instruction, operand: str) -> tuple[Tensor, Tensor]:
     """(rows, columns) of a tile, each (registers, 32 lanes, elements of a register).
 
     Of b the columns are k, as it is stored by columns.
     """
-    element = known.accumulator if operand == "d" else known.input
-    counts = dict(zip("abd", ptx.counts(known), strict=True))
+    element = mma.accumulator if operand == "d" else mma.input
+    counts = dict(zip("abd", ptx.counts(mma), strict=True))
     width = max(1, 32 // ptx.BITS[element])  # elements of a register
     register, lane, index = torch.meshgrid(
         torch.arange(counts[operand]), torch.arange(LANES), torch.arange(width), indexing="ij"
     )
     group, thread = lane // 4, lane % 4
     if operand == "a":
-        halves = 2 if known.shape[0] == 16 else 1
+        halves = 2 if mma.shape[0] == 16 else 1
         row = group + 8 * (register % halves)
         return row, width * thread + 4 * width * (register // halves) + index
     if operand == "b":
@@ -124,23 +124,23 @@ def tiles(x: Tensor, rows: int, columns: int) -> Tensor:
 
 
 @functools.cache
-def _loaded(known: Instruction, target: str) -> ctypes.c_void_p:
+def _loaded(mma: Instruction, target: str) -> ctypes.c_void_p:
     """The kernel of an instruction, in the context that torch has made current."""
-    return _driver.function(_driver.load(kernel(known, target).encode()), "run")
+    return _driver.function(_driver.load(kernel(mma, target).encode()), "run")
 
 
 def _launch(function: ctypes.c_void_p, count: int, tensors: tuple[Tensor, ...]) -> None:
     _driver.launch(function, count, LANES, tensors)
 
 
-def multiply(known: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
-    """a @ b + c on the GPU, by a chain of instructions along k; the arguments are those of mma.
+def multiply(mma: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
+    """a @ b + c on the GPU, by a chain of instructions along k; arguments as in emulate.mma.
 
     Operands are on the CPU, and so is the result.
     """
-    m, n, k = known.shape
+    m, n, k = mma.shape
     batch, rows, columns = a.shape[:-2], a.shape[-2], b.shape[-1]
-    dtype = TORCH[known.accumulator]
+    dtype = TORCH[mma.accumulator]
     if c is None:
         c = torch.zeros(*batch, rows, columns, dtype=dtype)
     of_a, of_b, of_d = (
@@ -148,18 +148,18 @@ def multiply(known: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | 
         for x, shape in ((a, (m, k)), (b.mT, (n, k)), (c, (m, n)))
     )
     down, across, steps = of_a.shape[1], of_b.shape[1], of_a.shape[2]
-    place = {name: places(known, name) for name in "abd"}
-    d = pack(of_d[..., *place["d"]], known.accumulator).contiguous()
-    function = _loaded(known, target)
+    place = {name: places(mma, name) for name in "abd"}
+    d = pack(of_d[..., *place["d"]], mma.accumulator).contiguous()
+    function = _loaded(mma, target)
     for step in range(steps):
-        left = pack(of_a[:, :, None, step][..., *place["a"]], known.input)
-        right = pack(of_b[:, None, :, step][..., *place["b"]], known.input_b)
+        left = pack(of_a[:, :, None, step][..., *place["a"]], mma.input)
+        right = pack(of_b[:, None, :, step][..., *place["b"]], mma.input_b)
         pairs = (x.expand(*d.shape[:3], *x.shape[3:]).contiguous() for x in (left, right))
         _launch(function, d.shape[:3].numel(), (*pairs, d))
-    found = torch.empty_like(of_d)
-    found[..., *place["d"]] = d.unsqueeze(-1).view(of_d.dtype)
-    whole = found.transpose(2, 3).reshape(-1, down * m, across * n)[:, :rows, :columns]
-    return whole.reshape(*batch, rows, columns).cpu().view(dtype)
+    result = torch.empty_like(of_d)
+    result[..., *place["d"]] = d.unsqueeze(-1).view(of_d.dtype)
+    matrix = result.transpose(2, 3).reshape(-1, down * m, across * n)[:, :rows, :columns]
+    return matrix.reshape(*batch, rows, columns).cpu().view(dtype)
 
 
 @dataclass(frozen=True)
@@ -184,12 +184,12 @@ def _bits(x: Tensor) -> Tensor:
     return x.contiguous().view(WORDS[x.element_size()])
 
 
-def differing(found: Tensor, expected: Tensor) -> int:
+def differing(result: Tensor, expected: Tensor) -> int:
     """How many elements have other bits; NaN of float64 equals NaN."""
-    wrong = _bits(found) != _bits(expected)
-    if found.dtype is torch.float64:
-        wrong &= ~(found.isnan() & expected.isnan())
-    return int(wrong.sum())
+    is_different = _bits(result) != _bits(expected)
+    if result.dtype is torch.float64:
+        is_different &= ~(result.isnan() & expected.isnan())
+    return int(is_different.sum())
 
 
 def device() -> Checked:
@@ -214,9 +214,9 @@ def device() -> Checked:
         expected = emulate.mma(a, b, c, instruction=instruction, arch=architecture)
         if rows[instruction].family != "mma":
             raise ValueError(f"{instruction} is no mma.sync instruction of dense operands.")
-        found = multiply(rows[instruction], target, a, b, c)
-        counts[0] += found.numel()
-        counts[1] += differing(found, expected)
-        return found
+        result = multiply(rows[instruction], target, a, b, c)
+        counts[0] += result.numel()
+        counts[1] += differing(result, expected)
+        return result
 
     return Checked(name, architecture, run, counts)

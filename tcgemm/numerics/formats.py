@@ -63,14 +63,14 @@ FORMATS = {
 
 def run() -> Table:
     """The formats, beside table XI of Sun et al."""
-    rows, known = [], published.table("003", "XI")
+    rows, published_rows = [], published.table("003", "XI")
     for name, row in FORMATS.items():
         fields = (1, row.exponent_bits, row.fraction_bits, row.register_bits)
         rows.append(
             {
                 "format": name,
                 "sign, exponent, fraction, register": "/".join(map(str, fields)),
-                "published": "/".join(map(str, known[name].values())),
+                "published": "/".join(map(str, published_rows[name].values())),
                 "largest": row.largest,
                 "smallest normal": row.smallest_normal,
                 "smallest subnormal": row.smallest_subnormal,

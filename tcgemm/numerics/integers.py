@@ -40,12 +40,12 @@ def draw(shape: tuple[int, int], input_type: str, seed: int) -> Tensor:
     return torch.randint(low, high + 1, shape, generator=generator).to(TORCH[input_type])
 
 
-def exact(known: emulate.Instruction, a: Tensor, b: Tensor) -> Tensor:
+def exact(instruction: emulate.Instruction, a: Tensor, b: Tensor) -> Tensor:
     """The sums as int64, by float64 products."""
     products = a.double() @ b.double()
-    if known.name.endswith("xor.popc"):  # x ^ y = x + y - 2 x y
-        ones = a.double().sum(1, keepdim=True) + b.double().sum(0, keepdim=True)
-        products = ones - 2 * products
+    if instruction.name.endswith("xor.popc"):  # x ^ y = x + y - 2 x y
+        counts = a.double().sum(1, keepdim=True) + b.double().sum(0, keepdim=True)
+        products = counts - 2 * products
     return products.long()
 
 
@@ -54,14 +54,14 @@ def run(machines: Sequence[Machine]) -> Table:
     names = {row.name: row for row in emulate.instructions("Ampere")}
     rows = []
     for name in INSTRUCTIONS:
-        known = names[name]
-        k = known.shape[2]
-        a, b = draw((SIDE, k), known.input, 1), draw((k, SIDE), known.input_b, 2)
-        sums = exact(known, a, b)
+        instruction = names[name]
+        k = instruction.shape[2]
+        a, b = draw((SIDE, k), instruction.input, 1), draw((k, SIDE), instruction.input_b, 2)
+        sums = exact(instruction, a, b)
         row = {"instruction": name, "smallest": int(sums.min()), "largest": int(sums.max())}
         for machine in machines:
-            found = machine.multiply(name, a, b, None)
-            row[f"wrong on {machine.name}"] = int((found.long() != sums).sum())
+            result = machine.multiply(name, a, b, None)
+            row[f"wrong on {machine.name}"] = int((result.long() != sums).sum())
         rows.append(row)
     title = f"Wrong results of {SIDE * SIDE:,} sums over the full range of integers"
     return Table(title, rows, [overflow()])

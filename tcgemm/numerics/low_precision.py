@@ -51,15 +51,15 @@ class Figure(NamedTuple):
 
 def figures() -> list[Figure]:
     """The published figures. A row is named by its types and its reference."""
-    found = []
+    result = []
     for table in ("XII", "XIII", "XIV", "XV"):
         for row, cells in published.table("003", table).items():
             operand, accumulator, reference = row.split(" ", 2)
             for column, value in cells.items():
                 operation, init = column.rsplit(" ", 1)
                 types = operand, accumulator
-                found.append(Figure(table, *types, operation, init, reference, value))
-    return found
+                result.append(Figure(table, *types, operation, init, reference, value))
+    return result
 
 
 def truncate_tf32(x: Tensor) -> Tensor:
@@ -101,16 +101,16 @@ def results(
         x, y = lowered(first, input_type), lowered(second, input_type)
     else:
         x, y = first, second
-    one = torch.ones(ROUNDS)
-    put = operand if rounded else (lambda values, _: values)
-    a = _single(put(x, input_type), (16, 8), (0, 0))
-    b = _single(put(one, input_type), (8, 8), (0, 0))
+    ones = torch.ones(ROUNDS)
+    convert = operand if rounded else (lambda values, _: values)
+    a = _single(convert(x, input_type), (16, 8), (0, 0))
+    b = _single(convert(ones, input_type), (8, 8), (0, 0))
     c = torch.zeros(ROUNDS, 16, 8)
     if operation == "multiplication":
-        b[:, 0, 0] = put(y, input_type)
+        b[:, 0, 0] = convert(y, input_type)
         exact = x * y
     elif operation == "inner product":
-        a[:, 0, 1] = put(y, input_type)
+        a[:, 0, 1] = convert(y, input_type)
         b[:, 1, 0] = 1
         exact = x + y
     else:
@@ -118,15 +118,15 @@ def results(
         c[:, 0, 0] = addend
         exact = x + addend
     name = f"mma.m16n8k8.{accumulator}.{input_type}.{input_type}"
-    found = machine.multiply(name, a, b, c.to(TORCH[accumulator]))
-    return found[:, 0, 0].float(), exact
+    result = machine.multiply(name, a, b, c.to(TORCH[accumulator]))
+    return result[:, 0, 0].float(), exact
 
 
-def difference(found: Tensor, exact: Tensor, reference: str) -> float:
+def difference(result: Tensor, exact: Tensor, reference: str) -> float:
     """The mean absolute difference."""
     if reference == "FP32 to FP16":
         exact = exact.half().float()
-    return (found - exact).abs().double().mean().item()
+    return (result - exact).abs().double().mean().item()
 
 
 def run(machines: Sequence[Machine]) -> Table:
@@ -153,8 +153,8 @@ def run(machines: Sequence[Machine]) -> Table:
             "published": value,
         }
         for machine in machines:
-            found, exact = results(machine, types, operation, figure.init, c0, rounded)
-            row[machine.name] = difference(found, exact, figure.reference)
+            result, exact = results(machine, types, operation, figure.init, c0, rounded)
+            row[machine.name] = difference(result, exact, figure.reference)
         rows.append(row)
     title = f"Mean |tensor core - float32| of {ROUNDS} rounds ({SOURCE}, A100)"
     return Table(title, rows, NOTES)

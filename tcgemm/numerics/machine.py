@@ -31,13 +31,13 @@ class Machine:
 
 def emulated(gpu: str) -> Machine:
     """The tensor cores of a GPU of tcgemm.info.devices(), computed on this CPU."""
-    known = {row["name"].lower(): row["name"] for row in info.devices()}
-    if gpu.lower() not in known:
-        names = ", ".join(known.values())
+    gpus = {row["name"].lower(): row["name"] for row in info.devices()}
+    if gpu.lower() not in gpus:
+        names = ", ".join(gpus.values())
         raise ValueError(f"{gpu!r} is no GPU that is known here; expected one of {names}.")
     arch = architecture(gpu)
 
     def multiply(instruction: str, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
         return emulate.mma(a, b, c, instruction=instruction, arch=arch)
 
-    return Machine(known[gpu.lower()], arch, multiply)
+    return Machine(gpus[gpu.lower()], arch, multiply)

@@ -33,12 +33,12 @@ class Words(NamedTuple):
 
     def text(self, accumulator: str) -> str:
         """As a user writes them; without words, the sums by their dtype."""
-        found = []
+        words = []
         if self.precision is not None:
-            found.append(f'precision="{self.precision}"')
+            words.append(f'precision="{self.precision}"')
         if self.acc_dtype is not None:
-            found.append(f"acc_dtype={str(self.acc_dtype).removeprefix('torch.')}")
-        return ", ".join(found) or f"{accumulator} sums"
+            words.append(f"acc_dtype={str(self.acc_dtype).removeprefix('torch.')}")
+        return ", ".join(words) or f"{accumulator} sums"
 
 
 _FP8 = (Words("promoted"), Words("fast"))
@@ -89,7 +89,7 @@ def error_report(
             2^-6 to 2^6.
         layout: their layout: "TN", "NN", "TT" or "NT".
         seed: of their random numbers.
-        device: a GPU of tcgemm.info.devices(); None is that of a, or the H200.
+        device: a GPU of tcgemm.info.devices(); None is the GPU of a, or the H200.
 
     Returns:
         An ErrorReport. It prints as a table.
@@ -102,56 +102,56 @@ def error_report(
     if isinstance(a, torch.Tensor):
         if b is None:
             raise TypeError("b is missing: error_report takes a and b, or the sizes (M, N, K).")
-        asked, data = problem.of_tensors(a, b, scale_a, scale_b), "data of the caller"
+        question, data = problem.of_tensors(a, b, scale_a, scale_b), "data of the caller"
     else:
         if b is not None or scale_a is not None or scale_b is not None:
             raise TypeError("b, scale_a and scale_b need a matrix a; here a is a shape.")
-        asked = problem.of_shape(a, dtype, data, layout, seed)
-    gpu = _gpu(asked.a, device)
-    given = Words(precision, acc_dtype)
-    ways = _ways(asked, given, out_dtype, gpu)
-    out_dtype = out_dtype or dtypes.result(asked.a.dtype)
-    facts = {"m": asked.a.shape[0], "n": asked.b.shape[1], "k": asked.a.shape[1]}
-    facts |= {"dtype": dtypes.short_name(asked.a.dtype), "gpu": gpu, "data": data}
+        question = problem.of_shape(a, dtype, data, layout, seed)
+    gpu = _gpu(question.a, device)
+    words = Words(precision, acc_dtype)
+    ways = _ways(question, words, out_dtype, gpu)
+    out_dtype = out_dtype or dtypes.result(question.a.dtype)
+    facts = {"m": question.a.shape[0], "n": question.b.shape[1], "k": question.a.shape[1]}
+    facts |= {"dtype": dtypes.short_name(question.a.dtype), "gpu": gpu, "data": data}
     facts |= {"out_dtype": dtypes.short_name(out_dtype)}
-    facts |= {"rows": len(asked.row), "columns": len(asked.column)}
+    facts |= {"rows": len(question.row), "columns": len(question.column)}
     roundoff = UNIT_ROUNDOFF.get(out_dtype, 0.5)
-    return ErrorReport(ways, _of_torch(asked, out_dtype), roundoff, facts)
+    return ErrorReport(ways, _of_torch(question, out_dtype), roundoff, facts)
 
 
 def _gpu(a: Tensor, device: str | None) -> str:
     """The name of the GPU as the table has it."""
     names = [row["name"] for row in info.devices()]
-    wanted = device
-    if wanted is None and a.is_cuda:
+    choice = device
+    if choice is None and a.is_cuda:
         own = torch.cuda.get_device_name(a.device)
-        wanted = next((name for name in names if name in own), own)
-    wanted = wanted or names[0]
-    found = next((name for name in names if name.lower() == wanted.lower()), None)
-    if found is None:
-        raise ValueError(f"device is {wanted!r}; expected one of {', '.join(names)}.")
-    return found
+        choice = next((name for name in names if name in own), own)
+    choice = choice or names[0]
+    match = next((name for name in names if name.lower() == choice.lower()), None)
+    if match is None:
+        raise ValueError(f"device is {choice!r}; expected one of {', '.join(names)}.")
+    return match
 
 
-def _ways(asked: Problem, given: Words, out_dtype: torch.dtype | None, gpu: str) -> list[Way]:
-    """The way of the call, and those of other words that can be planned."""
+def _ways(question: Problem, call: Words, out_dtype: torch.dtype | None, gpu: str) -> list[Way]:
+    """The way of the call, and the ways of other words that can be planned."""
 
     def kernel_of(words: Words) -> str | None:
-        scales = {"scale_a": asked.scale_a, "scale_b": asked.scale_b}
+        scales = {"scale_a": question.scale_a, "scale_b": question.scale_b}
         options = {**scales, **words._asdict(), "out_dtype": out_dtype, "device": gpu}
-        return explain(asked.a, asked.b, **options).kernel
+        return explain(question.a, question.b, **options).kernel
 
-    planned = kernel_of(given)
-    ways, seen = [], set()
-    for words in (*CHOICES.get(asked.a.dtype, ()), given):
+    planned = kernel_of(call)
+    ways, kernels = [], set()
+    for words in (*CHOICES.get(question.a.dtype, ()), call):
         try:
             kernel = kernel_of(words)
         except RuntimeError:
             continue  # the scales or the result exclude these words
-        if kernel in seen or kernel is None:
+        if kernel in kernels or kernel is None:
             continue
-        seen.add(kernel)
-        ways.append(_way(asked, words, kernel, kernel == planned, out_dtype, gpu))
+        kernels.add(kernel)
+        ways.append(_way(question, words, kernel, kernel == planned, out_dtype, gpu))
     if not ways:
         raise ValueError("The product has no elements, so there is nothing to report.")
     return ways
@@ -160,19 +160,19 @@ def _ways(asked: Problem, given: Words, out_dtype: torch.dtype | None, gpu: str)
 def _sums(kernel: str, gpu: str, operand: torch.dtype) -> bounds.Sums:
     """How a kernel of the catalog adds products of operands of a dtype on a GPU."""
     row = next(row for row in info.catalog() if row["name"] == kernel)
-    found = None
+    arithmetic = None
     if row["terms"] == 1 and row["accumulator"] in ("f32", "f16"):
-        found = Kernel(row, architecture(gpu), False).instruction()
+        arithmetic = Kernel(row, architecture(gpu), False).instruction()
     promoted = BLOCK if row["promoted"] else 0
     unit = 0.0
     if operand is torch.float32 and row["terms"] == 1:
         # Operands are rounded to tf32 or bfloat16, or float64 sums to float32.
         unit = UNIT if row["accumulator"] == "f64" else 2 * FORMATS[row["input"]].unit_roundoff
-    return bounds.Sums(found, promoted, row["terms"], row["accumulator"], unit)
+    return bounds.Sums(arithmetic, promoted, row["terms"], row["accumulator"], unit)
 
 
 def _way(
-    asked: Problem,
+    question: Problem,
     words: Words,
     kernel: str,
     is_planned: bool,
@@ -180,50 +180,50 @@ def _way(
     gpu: str,
 ) -> Way:
     """The emulated errors of the sample with a kernel."""
-    scale_a, scale_b = asked.sampled_scales()
-    a, b = apply_scale(asked.rows, scale_a), apply_scale(asked.columns, scale_b)
+    scale_a, scale_b = question.sampled_scales()
+    a, b = apply_scale(question.rows, scale_a), apply_scale(question.columns, scale_b)
     exact = a @ b  # of the result
     reference = exact  # of the sums
 
     def emulated(**options: Any) -> Tensor:
         scales = {"scale_a": scale_a, "scale_b": scale_b}
         options = {**scales, **words._asdict(), "kernel": kernel, "device": gpu, **options}
-        return emulate.mm(asked.rows, asked.columns, amax=False, **options)
+        return emulate.mm(question.rows, question.columns, amax=False, **options)
 
-    if asked.a.dtype.is_floating_point:
+    if question.a.dtype.is_floating_point:
         sums = emulated(before_activation=True)
-        result = rounding.to(sums, out_dtype or dtypes.result(asked.a.dtype))
-        difference = _error(asked, sums, exact, a, b)
+        result = rounding.to(sums, out_dtype or dtypes.result(question.a.dtype))
+        difference = _error(question, sums, exact, a, b)
     else:  # the sums are int32, before any scale
         sums, result = emulated(scale_a=None, scale_b=None), emulated(out_dtype=out_dtype)
-        a, b = asked.rows.double(), asked.columns.double()
+        a, b = question.rows.double(), question.columns.double()
         reference = a @ b
         difference = (sums.double() - reference).abs()
     size = a.abs() @ b.abs()
     units = _divide(difference, size) / UNIT
-    added = _sums(kernel, gpu, asked.a.dtype)
-    k = asked.a.shape[1]
-    allowed = _divide(bounds.normal_data(added, a, b), size) / UNIT
+    arithmetic = _sums(kernel, gpu, question.a.dtype)
+    k = question.a.shape[1]
+    bound = _divide(bounds.normal_data(arithmetic, a, b), size) / UNIT
     magnitude = reference.abs()
     return Way(
-        name=words.text(added.accumulator),
+        name=words.text(arithmetic.accumulator),
         kernel=kernel,
         is_planned=is_planned,
         largest=units.max().item(),
         mean=_rms(units),
-        any_data=bounds.any_data(added, k) / UNIT,
-        normal_data=allowed.max().item(),
+        any_data=bounds.any_data(arithmetic, k) / UNIT,
+        normal_data=bound.max().item(),
         relative=_divide(difference.square().mean(), magnitude.square().mean()).sqrt().item(),
         drift=_divide((sums.double().abs() - magnitude).mean(), magnitude.mean()).item(),
-        last_place=last_places(result, exact, _error(asked, result, exact, a, b)),
+        last_place=last_places(result, exact, _error(question, result, exact, a, b)),
     )
 
 
-def _error(asked: Problem, found: Tensor, exact: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def _error(question: Problem, result: Tensor, exact: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|found - a @ b|; of float64 operands in long double, as `exact` is rounded like found."""
-    if asked.a.dtype is torch.float64:
-        return long_double_difference(found.double(), a, b)
-    return (found.double() - exact).abs()
+    if question.a.dtype is torch.float64:
+        return long_double_difference(result.double(), a, b)
+    return (result.double() - exact).abs()
 
 
 def _rms(x: Tensor) -> float:
@@ -243,26 +243,26 @@ def last_places(result: Tensor, exact: Tensor, difference: Tensor | None = None)
         fraction, lowest = 52, -1022
         name = dtypes.short_name(result.dtype)
         if name in FORMATS:
-            known = FORMATS[name]
-            fraction, lowest = known.fraction_bits, 1 - known.bias
+            row = FORMATS[name]
+            fraction, lowest = row.fraction_bits, 1 - row.bias
         exponent = exact.abs().frexp().exponent - 1
         exponent = exponent.clamp(min=lowest).where(exact != 0, torch.full_like(exponent, lowest))
         difference = torch.ldexp(difference, fraction - exponent)
     return difference.max().item()
 
 
-def _of_torch(asked: Problem, out_dtype: torch.dtype) -> float | None:
+def _of_torch(question: Problem, out_dtype: torch.dtype) -> float | None:
     """The largest error of torch's product on the GPU of a, in units of the last place."""
-    a, b = asked.a, asked.b
-    if not a.is_cuda or asked.scale_a is not None or asked.scale_b is not None:
+    a, b = question.a, question.b
+    if not a.is_cuda or question.scale_a is not None or question.scale_b is not None:
         return None
-    one = torch.ones((), device=a.device)
+    scale = torch.ones((), device=a.device)
     try:
-        found = baseline.product(a, b, scales=(one, one))
+        result = baseline.product(a, b, scales=(scale, scale))
     except RuntimeError:  # torch has no such product of these shapes
         return None
-    if found.dtype is not out_dtype:
+    if result.dtype is not out_dtype:
         return None
-    rows, columns, sample = asked.rows.double(), asked.columns.double(), asked.pick(found)
+    rows, columns, sample = question.rows.double(), question.columns.double(), question.pick(result)
     exact = rows @ columns
-    return last_places(sample, exact, _error(asked, sample, exact, rows, columns))
+    return last_places(sample, exact, _error(question, sample, exact, rows, columns))

@@ -21,7 +21,7 @@ class Way:
             in units of 2^-24 |A||B|: the largest, and the root mean square.
         any_data, normal_data (float): what the bounds for any data and for normal data allow, in
             the same units; of normal data the largest.
-        relative (float): the root mean square error divided by that of the exact sums.
+        relative (float): the root mean square error over the root mean square of the exact sums.
         drift (float): the mean of |sum| - |exact sum|, divided by the mean of |exact sum|: below
             zero where sums lose magnitude.
         last_place (float): the largest error of the result, in units of its last place.
@@ -130,16 +130,16 @@ def advice(ways: list[Way], unit_roundoff: float, facts: dict[str, Any]) -> str:
         )
     if not math.isfinite(planned.relative):
         return f"The planned sums overflow: choose {best.name}, or smaller operands."
-    own = planned.relative / unit_roundoff
+    loss = planned.relative / unit_roundoff
     sentence = (
-        f"The planned sums lose {_amount(own)} what the rounding of the result to "
+        f"The planned sums lose {_amount(loss)} what the rounding of the result to "
         f"{facts['out_dtype']} may lose"
     )
-    if own > 1 and best.relative < planned.relative / 2:
-        other = _amount(best.relative / unit_roundoff)
-        return f"{sentence}; choose {best.name}, which loses {other} it."
+    if loss > 1 and best.relative < planned.relative / 2:
+        best_loss = _amount(best.relative / unit_roundoff)
+        return f"{sentence}; choose {best.name}, which loses {best_loss} it."
     if worst is not planned:
         sentence += f", and {worst.name} would lose {_amount(worst.relative / unit_roundoff)} it"
-    if own > 1:
+    if loss > 1:
         return f"{sentence}; no other way of {facts['dtype']} loses clearly less."
     return f"{sentence}: keep the plan."

@@ -1,4 +1,4 @@
-"""The random numbers of the published experiments: those of a C++ program.
+"""The random numbers of the published experiments, as a C++ program draws them.
 
 Sun et al. (tcgemm/published) draw from `std::normal_distribution<float>` over `std::mt19937` with
 the seed 123456. csrc/emulate/library.cpp does the same with the library of the compiler.

@@ -68,8 +68,8 @@ def traffic(row: str, l2: int, processors: int) -> Traffic:
 
 def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, Any]]:
     """The record of a row, in 10^9 bytes a second; a copy counts what it reads and writes."""
-    found = torch.cuda.get_device_properties()
-    plan = traffic(row, found.L2_cache_size, found.multi_processor_count)
+    gpu = torch.cuda.get_device_properties()
+    plan = traffic(row, gpu.L2_cache_size, gpu.multi_processor_count)
     source, goal = (torch.ones(plan.bytes // 4, device=session.data.device) for _ in range(2))
     module = session.module(kernels_memory.bandwidth_module(session.target))
     entry = _driver.function(module.handle, plan.kernel)

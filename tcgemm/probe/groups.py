@@ -1,6 +1,6 @@
 """What the probe measures: for each group its rows, and the records of a row.
 
-A record is a dict for JSON. Clocks are those of one block; latency is clocks a body, and rate is
+A record is a dict for JSON. Clocks are of one block; latency is clocks a body, and rate is
 the work of a body over it.
 """
 
@@ -59,8 +59,8 @@ def convergence(cells: Sequence[Record], warps: int) -> Record | None:
     """The record with the fewest independent instructions whose rate is within 3 % of the best."""
     of = [cell for cell in cells if cell["warps"] == warps]
     best = max((cell["rate"] for cell in of), default=0)
-    good = [cell for cell in of if cell["rate"] >= (1 - SLOWEST) * best]
-    return min(good, key=lambda cell: cell["ilp"], default=None)
+    candidates = [cell for cell in of if cell["rate"] >= (1 - SLOWEST) * best]
+    return min(candidates, key=lambda cell: cell["ilp"], default=None)
 
 
 # Tensor cores.
@@ -74,15 +74,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 
 def _instructions(group: str, arch: str, options: Options) -> dict[str, Instruction]:
-    return {rows.label(known): known for known in rows.select(arch, FAMILIES[group], options.row)}
+    return {rows.label(mma): mma for mma in rows.select(arch, FAMILIES[group], options.row)}
 
 
 def _record(
-    session: Session, known: Instruction, clocks: int, warps: int, ilp: int, work: int
+    session: Session, mma: Instruction, clocks: int, warps: int, ilp: int, work: int
 ) -> Record:
     latency = clocks / BODIES
     return {
-        "native": known.is_native,
+        "native": mma.is_native,
         "mode": "one",
         "chain": "c",
         "warps": warps,
@@ -92,67 +92,67 @@ def _record(
         "latency": latency,
         "rate": work / latency,
         "unit": "FMA/clk/SM",
-        "peak": rows.peak(known) if session.has_peaks else None,
+        "peak": rows.peak(mma) if session.has_peaks else None,
         "clock_mhz": None,
     }
 
 
-def _code(known: Instruction, module: Module, entry: str, depth: int) -> dict[str, Any]:
+def _code(mma: Instruction, module: Module, entry: str, depth: int) -> dict[str, Any]:
     """The opcodes of one instruction and the length of the loop: by nvdisasm, or of the table."""
-    found = module.loop(entry)
-    if found is None:
-        return {"sass": {known.opcode: known.opcode_count}, "instructions": None}
-    opcodes = {name: count // depth for name, count in sass.tensor(found).items()}
-    return {"sass": opcodes, "instructions": found.total()}
+    opcodes_of_loop = module.loop(entry)
+    if opcodes_of_loop is None:
+        return {"sass": {mma.opcode: mma.opcode_count}, "instructions": None}
+    opcodes = {name: count // depth for name, count in sass.tensor(opcodes_of_loop).items()}
+    return {"sass": opcodes, "instructions": opcodes_of_loop.total()}
 
 
 def _chip(module: Module, entry: str, best: Record, work: int, shared: int = 0) -> Record | None:
     """The best cell on all SMs: its rate by events and by the clock, which give the clock's MHz."""
     bodies = max(BODIES, int(CHIP_CYCLES / best["latency"]))
-    timed = module.chip(entry, best["warps"], bodies, shared)
-    if timed is None:
+    launch = module.chip(entry, best["warps"], bodies, shared)
+    if launch is None:
         return None
     processors = module.session.processors
     return best | {
         "mode": "chip",
         "iters": bodies,
-        "cycles": timed.cycles,
-        "latency": timed.cycles / bodies,
-        "rate": work * bodies / timed.cycles,
-        "tflops": 2 * work * bodies * processors / timed.ms / 1e9,
-        "clock_mhz": timed.cycles / timed.ms / 1e3,
+        "cycles": launch.cycles,
+        "latency": launch.cycles / bodies,
+        "rate": work * bodies / launch.cycles,
+        "tflops": 2 * work * bodies * processors / launch.ms / 1e9,
+        "clock_mhz": launch.cycles / launch.ms / 1e3,
         "blocks": processors,
     }
 
 
 def _measure_mma(group: str) -> Callable[[Session, str, Options], Iterator[Record]]:
     def measure(session: Session, row: str, options: Options) -> Iterator[Record]:
-        known = _instructions(group, session.arch, options)[row]
-        session.fill(known)
-        work, cells = rows.fma(known), []
-        line = ptx.instruction(known, "a", "b", "c", "d").split(" ")[0]
-        named = {"group": group, "row": row, "ptx": line}
-        texts = kernels_mma.modules(known, session.target, options.ilps)
+        mma = _instructions(group, session.arch, options)[row]
+        session.fill(mma)
+        work, cells = rows.fma(mma), []
+        line = ptx.instruction(mma, "a", "b", "c", "d").split(" ")[0]
+        fields = {"group": group, "row": row, "ptx": line}
+        texts = kernels_mma.modules(mma, session.target, options.ilps)
         for module, entries in [(session.module(text), entries) for text, entries in texts]:
-            codes = {entry: _code(known, module, entry, int(entry[-1])) for entry in entries}
+            codes = {entry: _code(mma, module, entry, int(entry[-1])) for entry in entries}
             own = [entry for entry in entries if entry[0] == "c"]
-            wanted = [(entry, warps) for entry in own for warps in options.warps]
-            others = [
+            launches = [(entry, warps) for entry in own for warps in options.warps]
+            dependent = [
                 entry for entry in entries if entry[:-1] in options.chains and entry not in own
             ]
-            wanted += [(entry, 1) for entry in others]
-            grid = [(*each, cell) for cell, each in enumerate(wanted)]
-            made = []
-            for (entry, warps), clocks in zip(wanted, _clocks(module, grid), strict=True):
+            launches += [(entry, 1) for entry in dependent]
+            grid = [(*launch, cell) for cell, launch in enumerate(launches)]
+            records = []
+            for (entry, warps), clocks in zip(launches, _clocks(module, grid), strict=True):
                 if clocks is None:
                     continue
                 ilp = int(entry[-1])
-                record = _record(session, known, clocks, warps, ilp, warps * ilp * work)
-                made.append(named | codes[entry] | record | {"chain": entry[:-1]})
-            yield from made
-            cells += [record for record in made if record["chain"] == "c"]
+                record = _record(session, mma, clocks, warps, ilp, warps * ilp * work)
+                records.append(fields | codes[entry] | record | {"chain": entry[:-1]})
+            yield from records
+            cells += [record for record in records if record["chain"] == "c"]
             best = max(cells, key=lambda cell: (cell["rate"], -cell["warps"]), default=None)
-            if best and known.is_native and f"c{best['ilp']}" in own:
+            if best and mma.is_native and f"c{best['ilp']}" in own:
                 size = best["warps"] * best["ilp"] * work
                 chip = _chip(module, f"c{best['ilp']}", best, size)
                 yield from [chip] if chip else []
@@ -165,35 +165,35 @@ def _clocks(
     module: Module, grid: Sequence[tuple[str, int, int]], bodies: int = BODIES
 ) -> list[int | None]:
     """The clocks of any number of cells, 64 at a time."""
-    found: list[int | None] = []
+    clocks: list[int | None] = []
     for first in range(0, len(grid), 64):
         part = [(entry, warps, cell % 64) for entry, warps, cell in grid[first : first + 64]]
-        found += module.grid(part, bodies)
-    return found
+        clocks += module.grid(part, bodies)
+    return clocks
 
 
 def _measure_wgmma(session: Session, row: str, options: Options) -> Iterator[Record]:
-    known = _instructions("wgmma", session.arch, options)[row]
-    session.fill(known)
-    every = options.row is not None or known.name == "wgmma.m64nNk16.f32.f16.f16"
-    columns = kernels_wgmma.columns(known, every)
-    text, _ = kernels_wgmma.module(known, session.target, columns)
+    mma = _instructions("wgmma", session.arch, options)[row]
+    session.fill(mma)
+    every = options.row is not None or mma.name == "wgmma.m64nNk16.f32.f16.f16"
+    columns = kernels_wgmma.columns(mma, every)
+    text, _ = kernels_wgmma.module(mma, session.target, columns)
     module = session.module(text)
-    line = ptx.group_instruction(known, 256, "d", "a", "b").split(" ")[0].replace("n256", "nN")
+    line = ptx.group_instruction(mma, 256, "d", "a", "b").split(" ")[0].replace("n256", "nN")
     for rs in (False, True):
         cells, of_depth = [], {}
         for n in columns:
             for depth in kernels_wgmma.DEPTHS:
                 entry = kernels_wgmma.entry_name(n, depth, rs)
-                code = _code(known, module, entry, depth)
+                code = _code(mma, module, entry, depth)
                 grid = [(entry, 4 * groups, groups) for groups in kernels_wgmma.GROUPS]
-                found = module.grid(grid, BODIES, kernels_wgmma.SHARED)
-                for (_, warps, groups), clocks in zip(grid, found, strict=True):
+                clocks_of_grid = module.grid(grid, BODIES, kernels_wgmma.SHARED)
+                for (_, warps, groups), clocks in zip(grid, clocks_of_grid, strict=True):
                     if clocks is None:
                         continue
-                    work = groups * depth * rows.fma(known, n)
-                    record = {"group": "wgmma", "row": rows.label(known, n), "ptx": line} | code
-                    record |= _record(session, known, clocks, warps, depth, work)
+                    work = groups * depth * rows.fma(mma, n)
+                    record = {"group": "wgmma", "row": rows.label(mma, n), "ptx": line} | code
+                    record |= _record(session, mma, clocks, warps, depth, work)
                     record |= {"a": "RS" if rs else "SS", "n": n, "base": row}
                     cells.append(record)
                     of_depth[id(record)] = (entry, work)
@@ -213,7 +213,7 @@ def chain_words(name: str, addresses: Sequence[int]) -> torch.Tensor:
     """The buffer of operands for an access at these addresses, one for each lane that has one."""
     access = kernels_memory.ACCESSES[name]
     lanes = [addresses[lane % len(addresses)] for lane in range(32)]
-    contents, often = (torch.zeros(kernels_memory.WORDS, dtype=torch.int64) for _ in range(2))
+    contents, counts = (torch.zeros(kernels_memory.WORDS, dtype=torch.int64) for _ in range(2))
     for lane in range(32):
         if name.endswith("trans"):  # the low half of the register is row 2 t, column g
             place = addresses[2 * (lane % 4)] + 2 * (lane // 4)
@@ -225,11 +225,11 @@ def chain_words(name: str, addresses: Sequence[int]) -> torch.Tensor:
         word = place // 4
         if access.is_store:
             continue
-        if int(often[word]) & (1 << shift) == 0:  # lanes with one address read one word
+        if int(counts[word]) & (1 << shift) == 0:  # lanes with one address read one word
             contents[word] += lanes[lane] << shift
-            often[word] += 1 << shift
+            counts[word] += 1 << shift
     table = torch.tensor(lanes).repeat(kernels_memory.SLOTS)
-    return torch.cat([table, contents, often])
+    return torch.cat([table, contents, counts])
 
 
 def strided(name: str, factor: int) -> list[int]:
@@ -257,10 +257,10 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
             ilp: {name: count // ilp for name, count in _accesses(module, entry, access).items()}
             for ilp, entry in entries.items()
         }
-        named = {"group": group, "row": row, "ptx": access.ptx}
+        fields = {"group": group, "row": row, "ptx": access.ptx}
 
         def records(
-            addresses: Sequence[int], cells: Sequence[tuple[int, int]], **more: Any
+            addresses: Sequence[int], cells: Sequence[tuple[int, int]], **extra: Any
         ) -> Iterator[Record]:
             session.write(chain_words(row, addresses))
             grid = [(entries[ilp], warps, i) for i, (warps, ilp) in enumerate(cells)]
@@ -270,7 +270,7 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
                     continue
                 latency = clocks / BODIES
                 yield (
-                    named
+                    fields
                     | {
                         "sass": codes[ilp],
                         "native": True,
@@ -286,7 +286,7 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
                         "predicted_cycles": predicted,
                         "measured_cycles": latency / (warps * ilp),
                     }
-                    | more
+                    | extra
                 )
 
         free = strided(row, 1)
@@ -303,11 +303,11 @@ def _measure_shared(group: str) -> Callable[[Session, str, Options], Iterator[Re
 
 
 def _accesses(module: Module, entry: str, access: kernels_memory.Access) -> dict[str, int]:
-    """The opcodes of the accesses of a loop, or that of the table without nvdisasm."""
-    found = module.loop(entry)
-    if found is None:
+    """The opcodes of the accesses of a loop; without nvdisasm, the opcode of the table."""
+    opcodes = module.loop(entry)
+    if opcodes is None:
         return {access.sass: int(entry.rsplit("_", 1)[1])}
-    return sass.named(found, access.sass)
+    return sass.of_opcode(opcodes, access.sass)
 
 
 OPCODES = {
@@ -319,19 +319,19 @@ OPCODES = {
 
 def layouts_of(row: str) -> dict[str, list[int]]:
     """The addresses of this access to each layout of the models, if they have such an access."""
-    found = {
+    result = {
         name: pattern.addresses
         for name, pattern in banks.PATTERNS.items()
         if pattern.opcode == OPCODES.get(row)
     }
     for name, (of, length) in banks.LAYOUTS.items():
         if row == "ldmatrix.x1":
-            found[name] = banks.ldmatrix_addresses(of)
+            result[name] = banks.ldmatrix_addresses(of)
         elif row == "ld.shared.u32":
-            found[name] = banks.fragment_addresses(of)
+            result[name] = banks.fragment_addresses(of)
         elif row == "st.shared.u128":
-            found[name] = banks.store_addresses(of, length)
-    return found
+            result[name] = banks.store_addresses(of, length)
+    return result
 
 
 # Cycles of an instruction.
@@ -347,29 +347,29 @@ def _measure_cpi(session: Session, row: str, _options: Options) -> Iterator[Reco
     space, _, width_text = row.rpartition(" ")
     width = int(width_text)
     module = session.module(kernels_memory.cpi_module(session.target, (space,), (width,)))
-    whole = kernels_memory.number(space, width)
-    found = module.between_clocks(kernels_memory.cpi_name(space, width, whole))
+    most = kernels_memory.number(space, width)
+    opcodes = module.between_clocks(kernels_memory.cpi_name(space, width, most))
     opcode = row.split()[0]
     clocks = {}
-    for count in (whole, whole // 2):
+    for count in (most, most // 2):
         session.times.zero_()
         module.launch(kernels_memory.cpi_name(space, width, count), 1, 8)
         pairs = session.times[0, 0, :2].cpu()
         clocks[count] = [int(pair[1] - pair[0]) for pair in pairs]
     module.close()
-    issued, done = (clocks[whole][i] - clocks[whole // 2][i] for i in (0, 1))
-    cpi = (issued if space == "STS" else max(issued, done)) / (whole - whole // 2)
+    issue_clocks, data_clocks = (clocks[most][i] - clocks[most // 2][i] for i in (0, 1))
+    cpi = (issue_clocks if space == "STS" else max(issue_clocks, data_clocks)) / (most - most // 2)
     yield {
         "group": "global",
         "row": row,
         "ptx": kernels_memory.SPACES[space],
-        "sass": {opcode: whole} if found is None else sass.named(found, opcode),
-        "between": found and found.total(),
+        "sass": {opcode: most} if opcodes is None else sass.of_opcode(opcodes, opcode),
+        "between": opcodes and opcodes.total(),
         "mode": "cpi",
         "warps": 1,
-        "ilp": whole,
-        "cycles": clocks[whole][0],
-        "cycles_to_data": clocks[whole][1],
+        "ilp": most,
+        "cycles": clocks[most][0],
+        "cycles_to_data": clocks[most][1],
         "cpi": cpi,
         "rate": 4 * width / cpi,
         "unit": "B/clk/SM",

@@ -107,13 +107,13 @@ def shared_entry(name: str, ilp: int) -> str:
     lines += [*loop(entry_name(name, ilp), [*body, "bar.warp.sync 0xffffffff;"]), *stop()]
     lines += [f"st.global.b32 [%p + {slot * 8192}], %r{slot};" for slot in range(ilp)]
     if not access.is_store:  # a load of which one register is used would become narrower
-        kept = [slot * 4 + i for slot in range(ilp) for i in range(1, count)]
-        lines += [f"st.global.b32 [%p + {(SLOTS + i) * 8192}], %d{i};" for i in kept]
+        registers = [slot * 4 + i for slot in range(ilp) for i in range(1, count)]
+        lines += [f"st.global.b32 [%p + {(SLOTS + i) * 8192}], %d{i};" for i in registers]
     return "\n".join([*lines, "ret;", "}", ""])
 
 
-def _braces(values: str, wanted: bool) -> str:
-    return f"{{{values}}}" if wanted else values
+def _braces(values: str, condition: bool) -> str:
+    return f"{{{values}}}" if condition else values
 
 
 def entry_name(name: str, ilp: int) -> str:
@@ -219,13 +219,13 @@ def cpi_entry(space: str, width: int, count: int) -> str:
 def cpi_module(target: str, spaces: Iterable[str] = SPACES, widths: Iterable[int] = WIDTHS) -> str:
     """For each memory and width a kernel of all accesses and one of half of them."""
     head = _driver.head(target) + f".shared .align 1024 .b8 tile[{CPI_SHARED}];\n"
-    wanted = [
+    kernels = [
         (space, width, number(space, width) // part)
         for space in spaces
         for width in widths
         for part in (1, 2)
     ]
-    return head + "\n".join(cpi_entry(*each) for each in wanted)
+    return head + "\n".join(cpi_entry(*kernel) for kernel in kernels)
 
 
 # Bandwidth.

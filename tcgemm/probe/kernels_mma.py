@@ -76,21 +76,21 @@ def loop(name: str, body: Sequence[str]) -> list[str]:
     ]
 
 
-def entry(known: Instruction, ilp: int, chain: str = "c") -> str:
+def entry(mma: Instruction, ilp: int, chain: str = "c") -> str:
     """One kernel, whose name is `chain` with `ilp`.
 
     With the chain "c" the result is the next accumulator; with "a0" and "a1" its first or second
     register is the first register of the next a.
     """
-    name, words = f"{chain}{ilp}", rows.counts(known)
-    types = (known.input, known.input_b, known.accumulator)
-    kinds = [ptx.kind_of(each) for each in types]
+    name, words = f"{chain}{ilp}", rows.counts(mma)
+    types = (mma.input, mma.input_b, mma.accumulator)
+    kinds = [ptx.kind_of(element) for element in types]
     lines = prologue(name)
     lines += [
         f".reg .{SUFFIX[kind]} %{letter}<{count * ilp}>;"
         for letter, count, kind in zip("abd", words, kinds, strict=True)
     ]
-    if known.is_sparse:
+    if mma.is_sparse:
         lines.append("ld.global.b32 %meta, [%p];")
     at = CELL
     for letter, count, kind in zip("ab", words[:2], kinds[:2], strict=True):
@@ -104,15 +104,15 @@ def entry(known: Instruction, ilp: int, chain: str = "c") -> str:
         lines += [f"mov.{SUFFIX[kind]} %c{i}, {ZERO[kind]};" for i in range(words[2])]
     body = []
     for slot in range(ilp):
-        a, b, d = (_list(each, slot, count) for each, count in zip("abd", words, strict=True))
-        if not known.is_native:
+        a, b, d = (_list(element, slot, count) for element, count in zip("abd", words, strict=True))
+        if not mma.is_native:
             body += [
                 f"add.u32 %{letter}{slot * count + i}, %{letter}{slot * count + i}, %z;"
                 for letter, count in zip("ab", words[:2], strict=True)
                 for i in range(count)
             ]
         c = d if chain == "c" else _list("c", 0, words[2])
-        body.append(ptx.instruction(known, a, b, c, d))
+        body.append(ptx.instruction(mma, a, b, c, d))
         if chain != "c":
             move = "mov.f64" if kinds[0] == "d" else "mov.b32"
             body.append(f"{move} %a{slot * words[0]}, %d{slot * words[2] + int(chain[1])};")
@@ -126,35 +126,35 @@ def _list(letter: str, slot: int, count: int) -> str:
     return "{" + ", ".join(f"%{letter}{slot * count + i}" for i in range(count)) + "}"
 
 
-def fits(known: Instruction, ilp: int) -> bool:
+def fits(mma: Instruction, ilp: int) -> bool:
     """True if the operands and results of so many slots fit the registers of a thread."""
-    return ilp * sum(_words(known)) <= MOST_WORDS
+    return ilp * sum(_words(mma)) <= MOST_WORDS
 
 
-def _words(known: Instruction) -> list[int]:
-    kinds = [ptx.kind_of(each) for each in (known.input, known.input_b, known.accumulator)]
+def _words(mma: Instruction) -> list[int]:
+    kinds = [ptx.kind_of(name) for name in (mma.input, mma.input_b, mma.accumulator)]
     return [
         count * (2 if kind == "d" else 1)
-        for count, kind in zip(rows.counts(known), kinds, strict=True)
+        for count, kind in zip(rows.counts(mma), kinds, strict=True)
     ]
 
 
-def chains(known: Instruction) -> tuple[str, ...]:
+def chains(mma: Instruction) -> tuple[str, ...]:
     """The chains that an instruction can have."""
-    if known.family != "mma" or not known.is_native:
+    if mma.family != "mma" or not mma.is_native:
         return ("c",)
-    return CHAINS if rows.counts(known)[2] > 1 else CHAINS[:2]
+    return CHAINS if rows.counts(mma)[2] > 1 else CHAINS[:2]
 
 
-def modules(known: Instruction, target: str, ilps: Sequence[int]) -> list[tuple[str, list[str]]]:
+def modules(mma: Instruction, target: str, ilps: Sequence[int]) -> list[tuple[str, list[str]]]:
     """(text, names of its entries): a kernel for each ILP that fits, and one for each chain.
 
     The kernels of an emulated instruction are modules of their own: ptxas 13.0 crashes where two
     entries call the same routine.
     """
-    found = [(f"c{ilp}", entry(known, ilp)) for ilp in ilps if fits(known, ilp)]
-    found += [(f"{chain}1", entry(known, 1, chain)) for chain in chains(known)[1:]]
+    texts = [(f"c{ilp}", entry(mma, ilp)) for ilp in ilps if fits(mma, ilp)]
+    texts += [(f"{chain}1", entry(mma, 1, chain)) for chain in chains(mma)[1:]]
     head = _driver.head(target)
-    if not known.is_native:
-        return [(head + text, [name]) for name, text in found]
-    return [(head + "\n".join(text for _, text in found), [name for name, _ in found])]
+    if not mma.is_native:
+        return [(head + text, [name]) for name, text in texts]
+    return [(head + "\n".join(text for _, text in texts), [name for name, _ in texts])]

@@ -28,11 +28,11 @@ SHARED = len(GROUPS) * TILE_A + TILE_B
 DESCRIPTOR = 1 << 62 | 8 * ROW // 16 << 32 | 1 << 16
 
 
-def entry(known: Instruction, n: int, depth: int, from_registers: bool) -> str:
+def entry(mma: Instruction, n: int, depth: int, from_registers: bool) -> str:
     """One kernel: a from registers (RS) or from shared memory (SS)."""
     name = entry_name(n, depth, from_registers)
-    kind = ptx.kind_of(known.accumulator)
-    count = ptx.count(16 * n, known.accumulator)
+    kind = ptx.kind_of(mma.accumulator)
+    count = ptx.count(16 * n, mma.accumulator)
     # A warp has 16 rows of the 64; a block of n columns is n / 8 blocks of 8.
     sums = ptx.registers("d", count)
     lines = [
@@ -64,8 +64,8 @@ def entry(known: Instruction, n: int, depth: int, from_registers: bool) -> str:
     body.append("wgmma.fence.sync.aligned;")
     for index in range(depth):
         a = ptx.registers("a", 4) if from_registers else f"%da{index % 4}"
-        b = f"%db{index % 2 * 2 if known.is_sparse else index % 4}"
-        body.append(ptx.group_instruction(known, n, sums, a, b))
+        b = f"%db{index % 2 * 2 if mma.is_sparse else index % 4}"
+        body.append(ptx.group_instruction(mma, n, sums, a, b))
     body += ["wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
     lines += [*loop(name, body), *stop()]
     lines += [f"st.global.{SUFFIX[kind]} [%p + {i * CELL}], %d{i};" for i in range(count)]
@@ -104,16 +104,16 @@ def fill() -> list[str]:
     ]
 
 
-def columns(known: Instruction, every: bool) -> tuple[int, ...]:
+def columns(mma: Instruction, every: bool) -> tuple[int, ...]:
     """The n that are measured of an instruction."""
     return COLUMNS if every else (64, 128, 256)
 
 
 def module(
-    known: Instruction, target: str, ns: Sequence[int], depths: Sequence[int] = DEPTHS
+    mma: Instruction, target: str, ns: Sequence[int], depths: Sequence[int] = DEPTHS
 ) -> tuple[str, list[str]]:
     """(text, names of its entries): kernels for these n, a from shared memory or registers."""
     head = _driver.head(target) + ".extern .shared .align 1024 .b8 tile[];\n"
-    wanted = [(n, depth, rs) for n in ns for depth in depths for rs in (False, True)]
-    text = "\n".join(entry(known, *each) for each in wanted)
-    return head + text, [entry_name(*each) for each in wanted]
+    kernels = [(n, depth, rs) for n in ns for depth in depths for rs in (False, True)]
+    text = "\n".join(entry(mma, *kernel) for kernel in kernels)
+    return head + text, [entry_name(*kernel) for kernel in kernels]

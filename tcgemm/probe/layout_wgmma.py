@@ -1,8 +1,8 @@
 """Which register and which byte of shared memory holds which element of wgmma, found on the GPU.
 
-The search is that of layout.py: one element of a is 1, and b has the numbers of its places. A tile
+The search is as in layout.py: one element of a is 1, and b has the numbers of its places. A tile
 is a warpgroup. a comes from registers (RS) or from shared memory (SS), b from shared memory. There,
-rows of 128 bytes of k have the 128-byte swizzle. The places are those of PTX ISA 9.7.15.5.1.
+rows of 128 bytes of k have the 128-byte swizzle. The places are as in PTX ISA 9.7.15.5.1.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ ROWS = 64  # of a
 REGISTERS = 4  # of a in a thread
 
 
-def instructions(arch: str, wanted: str | None) -> list[Instruction]:
+def instructions(arch: str, filter_text: str | None) -> list[Instruction]:
     """The rows that are measured."""
-    return rows.select(arch, FAMILIES, wanted)
+    return rows.select(arch, FAMILIES, filter_text)
 
 
-def kernel(known: Instruction, target: str, from_registers: bool, selector: int = 0) -> str:
+def kernel(mma: Instruction, target: str, from_registers: bool, selector: int = 0) -> str:
     """A PTX module whose entry `run` multiplies the tile of block x: d = a * b.
 
     All tiles have one b. Of a sparse instruction it has a fourth argument, a word of metadata for
     each tile and thread.
     """
-    kind = ptx.kind_of(known.accumulator)
-    suffix, number = SUFFIX[kind], ptx.count(16 * COLUMNS, known.accumulator)
+    kind = ptx.kind_of(mma.accumulator)
+    suffix, number = SUFFIX[kind], ptx.count(16 * COLUMNS, mma.accumulator)
     shared = 0 if from_registers else ROWS * ROW
     words_a = REGISTERS if from_registers else ROWS * ROW // 4 // THREADS
     lines = [
         _driver.head(target) + f".shared .align 1024 .b8 tile[{shared + COLUMNS * ROW}];",
         ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd"
-        f"{', .param .u64 pm' if known.is_sparse else ''}) {{",
+        f"{', .param .u64 pm' if mma.is_sparse else ''}) {{",
         f".reg .{suffix} %d<{number}>;",
         f".reg .b32 %a<{REGISTERS}>, %x, %to, %from, %tile, %t, %meta;",
         ".reg .b64 %at, %byte, %da, %db;",
@@ -76,7 +76,7 @@ def kernel(known: Instruction, target: str, from_registers: bool, selector: int 
         lines += _copy(words_a, 0)
     lines += ["ld.param.u64 %at, [pb];", "add.u64 %at, %at, %byte;"]
     lines += _copy(COLUMNS * ROW // step, shared)
-    if known.is_sparse:
+    if mma.is_sparse:
         lines += [*_address("pm", 1), "ld.global.b32 %meta, [%at];"]
     for letter, offset in (("a", 0), ("b", shared)):
         lines += [
@@ -94,7 +94,7 @@ def kernel(known: Instruction, target: str, from_registers: bool, selector: int 
         "fence.proxy.async.shared::cta;",
         "bar.sync 0;",
         "wgmma.fence.sync.aligned;",
-        ptx.group_instruction(known, COLUMNS, sums, a, "%db", selector),
+        ptx.group_instruction(mma, COLUMNS, sums, a, "%db", selector),
         "wgmma.commit_group.sync.aligned;",
         "wgmma.wait_group.sync.aligned 0;",
         *_address("pd", number),
@@ -124,9 +124,9 @@ def _copy(words: int, offset: int) -> list[str]:
 # Where elements are.
 
 
-def places(known: Instruction, operand: str) -> tuple[Tensor, Tensor]:
+def places(mma: Instruction, operand: str) -> tuple[Tensor, Tensor]:
     """(rows, columns) of a or d in registers, each (registers, threads, elements of a register)."""
-    bits = ptx.BITS[known.accumulator if operand == "d" else known.input]
+    bits = ptx.BITS[mma.accumulator if operand == "d" else mma.input]
     width = 32 // bits
     number = REGISTERS if operand == "a" else COLUMNS * ROWS * bits // 32 // THREADS
     register, thread, index = torch.meshgrid(
@@ -142,35 +142,35 @@ def places(known: Instruction, operand: str) -> tuple[Tensor, Tensor]:
 
 def swizzled(row: Tensor, k: Tensor, bits: int) -> Tensor:
     """The number of an element in shared memory: 16 bytes of a row change places by row % 8."""
-    some = 128 // bits  # elements of 16 bytes
-    return row * (8 * ROW // bits) + (k // some ^ row % 8) * some + k % some
+    vector = 128 // bits  # elements of 16 bytes
+    return row * (8 * ROW // bits) + (k // vector ^ row % 8) * vector + k % vector
 
 
-def of_a(known: Instruction, from_registers: bool) -> tuple[Tensor, Tensor, Tensor]:
+def of_a(mma: Instruction, from_registers: bool) -> tuple[Tensor, Tensor, Tensor]:
     """(place, row, column) of each element of a."""
     if from_registers:
-        row, column = (each.flatten() for each in places(known, "a"))
+        row, column = (index.flatten() for index in places(mma, "a"))
         return torch.arange(row.numel()), row, column
-    row, column = torch.meshgrid(torch.arange(ROWS), torch.arange(known.stored), indexing="ij")
+    row, column = torch.meshgrid(torch.arange(ROWS), torch.arange(mma.stored), indexing="ij")
     row, column = row.flatten(), column.flatten()
-    return swizzled(row, column, ptx.BITS[known.input]), row, column
+    return swizzled(row, column, ptx.BITS[mma.input]), row, column
 
 
-def metadata_places(known: Instruction, selector: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """(row, group, is it read?) of each thread and nibble: those of mma.sp in each warp."""
-    row, group, used = layout.metadata_places(known, selector)
+def metadata_places(mma: Instruction, selector: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """(row, group, is it read?) of each thread and nibble: in each warp as of mma.sp."""
+    row, group, is_read = layout.metadata_places(mma, selector)
     first = 16 * torch.arange(WARPS).repeat_interleave(32)[:, None]
-    return row.repeat(WARPS, 1) + first, group.repeat(WARPS, 1), used.repeat(WARPS, 1)
+    return row.repeat(WARPS, 1) + first, group.repeat(WARPS, 1), is_read.repeat(WARPS, 1)
 
 
-def expected(known: Instruction, codes: Tensor | None, from_registers: bool) -> Tensor:
+def expected(mma: Instruction, codes: Tensor | None, from_registers: bool) -> Tensor:
     """(elements of a, elements of d) -> the place of b that they meet, or -1; on the GPU."""
-    _, row, column = of_a(known, from_registers)
-    k = column if codes is None else layout.logical(known, row, column, codes)
-    row, k = (each.to(device.DEVICE) for each in (row, k))
-    row_d, column_d = (each.flatten().to(device.DEVICE) for each in places(known, "d"))
-    met = swizzled(column_d[None], k[:, None], ptx.BITS[known.input_b])
-    return torch.where(row_d[None] == row[:, None], met, -1)
+    _, row, column = of_a(mma, from_registers)
+    k = column if codes is None else layout.logical(mma, row, column, codes)
+    row, k = (index.to(device.DEVICE) for index in (row, k))
+    row_d, column_d = (index.flatten().to(device.DEVICE) for index in places(mma, "d"))
+    place_of_b = swizzled(column_d[None], k[:, None], ptx.BITS[mma.input_b])
+    return torch.where(row_d[None] == row[:, None], place_of_b, -1)
 
 
 # What the GPU has.
@@ -181,17 +181,17 @@ def _word(values: Tensor, element_type: str) -> Tensor:
     return device.pack(values.view(-1, width).to(TORCH[element_type]), element_type)
 
 
-def _one_hot(known: Instruction, at: Tensor, words: int) -> Tensor:
+def _one_hot(mma: Instruction, at: Tensor, words: int) -> Tensor:
     """(places, words): a with a 1 at one place; on the GPU."""
-    bits = ptx.BITS[known.input]
+    bits = ptx.BITS[mma.input]
     width = 32 // bits
-    one = int(_word(torch.tensor([1] + [0] * (width - 1)), known.input))
-    made = torch.zeros(at.numel(), words, dtype=torch.int32, device=device.DEVICE)
-    shifted = torch.tensor(one) << (at % width * bits)  # int64, whose low half is the word
-    return made.scatter_(
+    bits_of_one = int(_word(torch.tensor([1] + [0] * (width - 1)), mma.input))
+    words_of_a = torch.zeros(at.numel(), words, dtype=torch.int32, device=device.DEVICE)
+    contents = torch.tensor(bits_of_one) << (at % width * bits)  # int64, whose low half is the word
+    return words_of_a.scatter_(
         1,
         (at // width)[:, None].to(device.DEVICE),
-        shifted[:, None].to(device=device.DEVICE, dtype=torch.int32),
+        contents[:, None].to(device=device.DEVICE, dtype=torch.int32),
     )
 
 
@@ -199,85 +199,85 @@ def _words_of_a(from_registers: bool) -> int:
     return REGISTERS * THREADS if from_registers else ROWS * ROW // 4
 
 
-def _values(known: Instruction, words: Tensor) -> Tensor:
+def _values(mma: Instruction, words: Tensor) -> Tensor:
     """(tiles, registers, threads) words -> (tiles, elements) whole numbers."""
-    return words.unsqueeze(-1).view(TORCH[known.accumulator]).flatten(1).to(torch.int64)
+    return words.unsqueeze(-1).view(TORCH[mma.accumulator]).flatten(1).to(torch.int64)
 
 
-def found(known: Instruction, run: Run, words: Tensor | None, from_registers: bool) -> Tensor:
+def search(mma: Instruction, run: Run, words: Tensor | None, from_registers: bool) -> Tensor:
     """What expected() should be, as the instruction computes it; on the GPU."""
-    at, _, _ = of_a(known, from_registers)
-    a = _one_hot(known, at, _words_of_a(from_registers))
-    numbers = torch.arange(8 * COLUMNS * ROW // ptx.BITS[known.input_b])
-    base = layout.BASES.get(known.input_b, 2)
+    at, _, _ = of_a(mma, from_registers)
+    a = _one_hot(mma, at, _words_of_a(from_registers))
+    numbers = torch.arange(8 * COLUMNS * ROW // ptx.BITS[mma.input_b])
+    base = layout.BASES.get(mma.input_b, 2)
     offset = int(base > 2)  # so that no element is zero, if there are more digits than 0 and 1
-    met = None
+    is_hit = None
     if base == 2:
-        met = _values(known, run(a, _word(torch.ones_like(numbers), known.input_b), words)) != 0
+        is_hit = _values(mma, run(a, _word(torch.ones_like(numbers), mma.input_b), words)) != 0
     total, power = torch.zeros(1, dtype=torch.int64, device=device.DEVICE), 1
     while power < numbers.numel():
         digit = numbers // power % base
-        values = _values(known, run(a, _word(digit + offset, known.input_b), words))
-        met = values != 0 if met is None else met
+        values = _values(mma, run(a, _word(digit + offset, mma.input_b), words))
+        is_hit = values != 0 if is_hit is None else is_hit
         total = total + (values - offset) * power
         power *= base
-    assert met is not None
-    return torch.where(met, total, -1)
+    assert is_hit is not None
+    return torch.where(is_hit, total, -1)
 
 
-def acting(known: Instruction, run: Run, from_registers: bool) -> Tensor:
+def acting(mma: Instruction, run: Run, from_registers: bool) -> Tensor:
     """The row that each nibble of the metadata changes, (threads, 8 nibbles); -1: none."""
     count = THREADS * 8
     variants = torch.full((count + 1, THREADS, 8), layout.CODES[0])
     index = torch.arange(count)
     variants[1 + index, index // 8, index % 8] = layout.CODES[-1]
     words = layout.words_of(variants)
-    width = 32 // ptx.BITS[known.input]
-    ones = _word(torch.ones(width), known.input).to(device.DEVICE)
+    width = 32 // ptx.BITS[mma.input]
+    ones = _word(torch.ones(width), mma.input).to(device.DEVICE)
     a = ones.expand(count + 1, _words_of_a(from_registers)).contiguous()
     generator = torch.Generator().manual_seed(0)
-    number = 8 * COLUMNS * ROW // ptx.BITS[known.input_b]
-    most = min(layout.BASES[known.input_b], 16)
-    b = _word(torch.randint(1, most, (number,), generator=generator), known.input_b)
-    result = _values(known, run(a, b, words))
-    row = places(known, "d")[0].flatten().to(result.device)
-    changed = torch.where(result[1:] != result[0], row[None], -1)
-    return changed.amax(1).view(THREADS, 8).cpu()
+    number = 8 * COLUMNS * ROW // ptx.BITS[mma.input_b]
+    most = min(layout.BASES[mma.input_b], 16)
+    b = _word(torch.randint(1, most, (number,), generator=generator), mma.input_b)
+    result = _values(mma, run(a, b, words))
+    row = places(mma, "d")[0].flatten().to(result.device)
+    rows_of = torch.where(result[1:] != result[0], row[None], -1)
+    return rows_of.amax(1).view(THREADS, 8).cpu()
 
 
-def check(known: Instruction, run: Run, from_registers: bool, selector: int = 0) -> dict[str, Any]:
+def check(mma: Instruction, run: Run, from_registers: bool, selector: int = 0) -> dict[str, Any]:
     """The facts of a row: how many elements of a, and how many are not where they should be."""
     generator = torch.Generator().manual_seed(0)
-    wrong, first, draws = 0, None, layout.DRAWS if known.is_sparse else 1
-    place, row, column = of_a(known, from_registers)
+    errors, first, draws = 0, None, layout.DRAWS if mma.is_sparse else 1
+    place, row, column = of_a(mma, from_registers)
     for _ in range(draws):
         codes = words = None
-        if known.is_sparse:
-            drawn = [layout.draw_metadata(known, generator, selector) for _ in range(WARPS)]
-            codes, words = (torch.cat(part) for part in zip(*drawn, strict=True))
-        wanted = expected(known, codes, from_registers)
-        differ = (wanted != found(known, run, words, from_registers)).any(1).cpu()
-        wrong += int(differ.sum())
-        if first is None and wrong:
+        if mma.is_sparse:
+            metadata = [layout.draw_metadata(mma, generator, selector) for _ in range(WARPS)]
+            codes, words = (torch.cat(part) for part in zip(*metadata, strict=True))
+        expected_places = expected(mma, codes, from_registers)
+        differ = (expected_places != search(mma, run, words, from_registers)).any(1).cpu()
+        errors += int(differ.sum())
+        if first is None and errors:
             at = int(differ.nonzero()[0, 0])
             first = f"row {row[at]}, column {column[at]} (place {place[at]})"
-    facts: dict[str, Any] = {"elements": place.numel() * draws, "wrong": wrong}
+    facts: dict[str, Any] = {"elements": place.numel() * draws, "wrong": errors}
     if first is not None:
         facts["first"] = first
-    if known.is_sparse:
-        of, _, used = metadata_places(known, selector)
-        acts = acting(known, run, from_registers)
+    if mma.is_sparse:
+        of, _, is_read = metadata_places(mma, selector)
+        acts = acting(mma, run, from_registers)
         lanes = sorted({int(lane) % 4 for lane in (acts >= 0).any(1).nonzero().flatten()})
         facts["metadata_lanes"] = lanes
-        facts["metadata_wrong"] = int((acts != torch.where(used, of, -1)).sum())
+        facts["metadata_wrong"] = int((acts != torch.where(is_read, of, -1)).sum())
     return facts
 
 
-def runner(known: Instruction, target: str, from_registers: bool, selector: int) -> Run:
+def runner(mma: Instruction, target: str, from_registers: bool, selector: int) -> Run:
     """Runs tiles on the GPU."""
-    module = _driver.load(kernel(known, target, from_registers, selector).encode())
+    module = _driver.load(kernel(mma, target, from_registers, selector).encode())
     entry = _driver.function(module, "run")
-    number = ptx.count(16 * COLUMNS, known.accumulator)
+    number = ptx.count(16 * COLUMNS, mma.accumulator)
 
     def run(a: Tensor, b: Tensor, words: Tensor | None) -> Tensor:
         tiles = a.shape[0]
@@ -291,12 +291,12 @@ def runner(known: Instruction, target: str, from_registers: bool, selector: int)
     return run
 
 
-def measure(session: Session, known: Instruction) -> Iterator[dict[str, Any]]:
+def measure(session: Session, mma: Instruction) -> Iterator[dict[str, Any]]:
     """The records of a row: for each place of a, and each selector."""
-    named = {"group": "layout", "row": rows.label(known, COLUMNS), "base": rows.label(known)}
+    fields = {"group": "layout", "row": rows.label(mma, COLUMNS), "base": rows.label(mma)}
     for from_registers in (True, False):
-        for selector in layout.selectors(known):
-            run = runner(known, session.target, from_registers, selector)
-            facts = check(known, run, from_registers, selector)
+        for selector in layout.selectors(mma):
+            run = runner(mma, session.target, from_registers, selector)
+            facts = check(mma, run, from_registers, selector)
             form = {"a": "RS" if from_registers else "SS", "selector": selector}
-            yield named | {"mode": "layout", "native": known.is_native} | form | facts
+            yield fields | {"mode": "layout", "native": mma.is_native} | form | facts

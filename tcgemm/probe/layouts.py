@@ -1,4 +1,4 @@
-"""The layouts that the probe looks for: those of mma and mma.sp, of wgmma, and of wmma."""
+"""The layouts that the probe looks for: mma and mma.sp, wgmma, and wmma."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 KINDS = (layout, layout_wgmma, layout_wmma)
 
 
-def found(arch: str, wanted: str | None) -> dict[str, tuple[Instruction, Measure]]:
+def find(arch: str, filter_text: str | None) -> dict[str, tuple[Instruction, Measure]]:
     """Name of a row -> the instruction, and what measures it; ValueError: there is no such row."""
-    chosen: dict[str, tuple[Instruction, Measure]] = {}
+    result: dict[str, tuple[Instruction, Measure]] = {}
     complaint = None
     for kind in KINDS:
         try:
-            known = kind.instructions(arch, wanted)
+            instructions = kind.instructions(arch, filter_text)
         except ValueError as error:  # another kind may have it
             complaint = complaint or error
             continue
-        chosen |= {rows.label(row): (row, kind.measure) for row in known}
-    if complaint and not chosen:
+        result |= {rows.label(row): (row, kind.measure) for row in instructions}
+    if complaint and not result:
         raise complaint
-    return chosen
+    return result
 
 
 def names(arch: str, options: Any) -> list[str]:
     """The names of the rows that are measured."""
-    return list(found(arch, options.row))
+    return list(find(arch, options.row))
 
 
 def measure(session: Session, row: str, options: Any) -> Iterator[dict[str, Any]]:
     """The records of a row."""
-    known, how = found(session.arch, options.row)[row]
-    yield from how(session, known)
+    mma, run = find(session.arch, options.row)[row]
+    yield from run(session, mma)

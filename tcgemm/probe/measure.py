@@ -63,25 +63,25 @@ def run(
             another GPU's or has other warps, ilp or chain.
         RuntimeError: The driver does not compile a kernel.
     """
-    chosen = check_groups(groups)
+    names = check_groups(groups)
     options = Options(row, check_numbers("warps", warps, 32), check_numbers("ilp", ilp, 8), ())
     options = options._replace(chains=check_chains(chain))
     if not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA GPU.")
     session = Session()
-    wanted = plan(session.arch, chosen, options)
+    pairs = plan(session.arch, names, options)
     results = _start(path, resume, options)
-    done = {(each["group"], each.get("base", each["row"])) for each in results["records"]}
-    left = [(group, name) for group, name in wanted if (group, name) not in done]
-    saved = time.monotonic()
+    keys = {(record["group"], record.get("base", record["row"])) for record in results["records"]}
+    remainder = [(group, name) for group, name in pairs if (group, name) not in keys]
+    save_time = time.monotonic()
     try:
-        with progress.bar(len(left), "probe", "row") as bar:
-            for group, name in left:
+        with progress.bar(len(remainder), "probe", "row") as bar:
+            for group, name in remainder:
                 with torch.inference_mode():
                     results["records"] += list(GROUPS[group].measure(session, name, options))
-                if path is not None and time.monotonic() - saved > SAVE_SECONDS:
+                if path is not None and time.monotonic() - save_time > SAVE_SECONDS:
                     save(results, Path(path))
-                    saved = time.monotonic()
+                    save_time = time.monotonic()
                 if bar is not None:
                     bar.set_postfix_str(name)
                     bar.update()
@@ -97,7 +97,7 @@ def check_groups(groups: str | Sequence[str]) -> list[str]:
     for name in names:
         if name != ALL and name not in GROUPS:
             raise ValueError(f"group is {name!r}; expected one of {', '.join((*GROUPS, ALL))}.")
-    return list(GROUPS) if ALL in names or not names else [each for each in GROUPS if each in names]
+    return [group for group in GROUPS if group in names or ALL in names or not names]
 
 
 def check_numbers(name: str, numbers: Sequence[int], most: int) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def check_chains(chains: Sequence[str]) -> tuple[str, ...]:
 
 def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, str]]:
     """(group, row) of what would be measured; ValueError if that is nothing."""
-    found, complaints = [], []
+    pairs, complaints = [], []
     for group in groups:
         try:
             names = GROUPS[group].names(arch, options)
@@ -130,43 +130,43 @@ def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, 
         except ValueError as error:
             complaints.append(str(error))
             names = []
-        found += [(group, name) for name in names]
-    if not found:
+        pairs += [(group, name) for name in names]
+    if not pairs:
         raise ValueError(
             complaints[0]
             if complaints
             else f"{arch} has nothing to measure in {', '.join(groups)} for row {options.row!r}."
         )
-    return found
+    return pairs
 
 
 def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str, Any]:
     header = facts("cuda") | {"commit": results_file.commit()}
-    found = torch.cuda.get_device_properties()
+    gpu = torch.cuda.get_device_properties()
     header |= {
-        "arch": rows.arch_of((found.major, found.minor)),
-        "capability": f"{found.major}.{found.minor}",
-        "processors": found.multi_processor_count,
-        "l2_bytes": found.L2_cache_size,
-        "shared_bytes": found.shared_memory_per_multiprocessor,
+        "arch": rows.arch_of((gpu.major, gpu.minor)),
+        "capability": f"{gpu.major}.{gpu.minor}",
+        "processors": gpu.multi_processor_count,
+        "l2_bytes": gpu.L2_cache_size,
+        "shared_bytes": gpu.shared_memory_per_multiprocessor,
     }
     header["options"] = _noted(options)
     results: dict[str, Any] = {"header": header, "records": []}
     if resume and path is not None and Path(path).is_file():
-        old = load(Path(path))
-        if old["header"]["gpu"] != header["gpu"]:
+        stored = load(Path(path))
+        if stored["header"]["gpu"] != header["gpu"]:
             raise ValueError(
-                f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
-                "name another file."
+                f"{path} has records of {stored['header']['gpu']}, and this GPU is "
+                f"{header['gpu']}; name another file."
             )
-        before = old["header"]["options"]
+        before = stored["header"]["options"]
         for name, value in header["options"].items():
             if before[name] != value:
                 raise ValueError(
                     f"{name} is {_listed(value)}, but {path} was measured with "
                     f"{_listed(before[name])}; resume with these, or name another file."
                 )
-        results["records"] = old["records"]
+        results["records"] = stored["records"]
     return results
 
 
@@ -186,19 +186,19 @@ def _listed(values: Sequence[Any]) -> str:
 def load(path: Path) -> dict[str, Any]:
     """The results of a file; ValueError if it has none."""
     try:
-        found = json.loads(path.read_text())
-        if isinstance(found["header"]["gpu"], str) and isinstance(found["records"], list):
-            return expand(found)
+        results = json.loads(path.read_text())
+        if isinstance(results["header"]["gpu"], str) and isinstance(results["records"], list):
+            return expand(results)
     except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is no result of the probe: python -m tcgemm probe all --json FILE.")
 
 
-def expand(stored: dict[str, Any]) -> dict[str, Any]:
+def expand(content: dict[str, Any]) -> dict[str, Any]:
     """The results of a file's object: each record gets the fields that its row has once."""
-    common = stored.get("rows", {})
-    records = [common.get(_row(each), {}) | each for each in stored["records"]]
-    return {"header": stored["header"], "records": records}
+    common = content.get("rows", {})
+    records = [common.get(_row(record), {}) | record for record in content["records"]]
+    return {"header": content["header"], "records": records}
 
 
 def _row(record: dict[str, Any]) -> str:
@@ -211,14 +211,14 @@ def save(results: dict[str, Any], path: Path) -> None:
     Fields that all records of a row share stand once, in "rows".
     """
     common: dict[str, dict[str, Any]] = {}
-    for each in results["records"]:
-        fields = {key: each[key] for key in SHARED if key in each}
-        known = common.setdefault(_row(each), fields)
-        common[_row(each)] = {k: v for k, v in known.items() if k in each and each[k] == v}
+    for record in results["records"]:
+        fields = {key: record[key] for key in SHARED if key in record}
+        shared = common.setdefault(_row(record), fields)
+        common[_row(record)] = {k: v for k, v in shared.items() if k in record and record[k] == v}
     records = []
-    for each in results["records"]:
-        own = {k: _short(v) for k, v in each.items() if k not in common[_row(each)]}
-        records.append({k: v for k, v in own.items() if (k, v) != ("clock_mhz", None)})
+    for record in results["records"]:
+        own_fields = {k: _short(v) for k, v in record.items() if k not in common[_row(record)]}
+        records.append({k: v for k, v in own_fields.items() if (k, v) != ("clock_mhz", None)})
     lines = [
         '{"header": ' + json.dumps(results["header"], indent=1) + ",",
         '"rows": {',

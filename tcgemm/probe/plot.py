@@ -19,7 +19,7 @@ def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[P
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: pip install matplotlib.")
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
+    paths = []
     for table in tables.of(results, groups):
         for group in dict.fromkeys(curve.group for curve in table.curves):
             curves = [curve for curve in table.curves if curve.group == group]
@@ -31,5 +31,5 @@ def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[P
             name = re.sub(r"[^\w.]+", "-", group)
             path = folder / f"{name}.png"
             replace(table, title=f"{group}: {results['header']['gpu']}", curves=own).draw(path)
-            drawn.append(path)
-    return drawn
+            paths.append(path)
+    return paths

@@ -37,48 +37,48 @@ def of_gpu(arch: str) -> list[Instruction]:
 def arch_of(capability: tuple[int, int]) -> str:
     """The architecture of a compute capability; ValueError where the table has none."""
     major, minor = capability
-    found = GPU_OF.get(10 * major + minor)
-    if found not in TARGETS:
+    arch = GPU_OF.get(10 * major + minor)
+    if arch not in TARGETS:
         raise ValueError(
             f"The probe knows no instructions of compute capability {major}.{minor}; it knows "
             f"those of {', '.join(TARGETS)}."
         )
-    return found
+    return arch
 
 
-def is_volta(known: Instruction) -> bool:
+def is_volta(mma: Instruction) -> bool:
     """True for mma.m8n8k4 of float16, whose warp has four products."""
-    return known.family == "mma" and known.input == "f16" and known.shape[2] == 4
+    return mma.family == "mma" and mma.input == "f16" and mma.shape[2] == 4
 
 
-def counts(known: Instruction) -> tuple[int, int, int]:
+def counts(mma: Instruction) -> tuple[int, int, int]:
     """The registers of a, b and the result in a lane."""
-    if is_volta(known):
-        return 2, 2, 8 if known.accumulator == "f32" else 4
-    return ptx.counts(known)
+    if is_volta(mma):
+        return 2, 2, 8 if mma.accumulator == "f32" else 4
+    return ptx.counts(mma)
 
 
-def fma(known: Instruction, n: int | None = None) -> int:
+def fma(mma: Instruction, n: int | None = None) -> int:
     """The products and sums of an instruction, with the zeros of a sparse a."""
-    m, largest, k = known.shape
-    return m * (n or largest) * k * (QUADS if is_volta(known) else 1)
+    m, largest, k = mma.shape
+    return m * (n or largest) * k * (QUADS if is_volta(mma) else 1)
 
 
-def peak(known: Instruction) -> int | None:
+def peak(mma: Instruction) -> int | None:
     """FMA a clock and SM of the tensor cores, or None where that is not the same on all GPUs."""
-    found = PEAKS.get(known.arch, {}).get(SAME.get(known.input, known.input))
-    return found and found * (2 if known.is_sparse else 1)
+    rate = PEAKS.get(mma.arch, {}).get(SAME.get(mma.input, mma.input))
+    return rate and rate * (2 if mma.is_sparse else 1)
 
 
-def shape(known: Instruction, n: int | None = None) -> str:
+def shape(mma: Instruction, n: int | None = None) -> str:
     """ "m16n8k16"."""
-    return f"m{known.shape[0]}n{n or known.shape[1]}k{known.shape[2]}"
+    return f"m{mma.shape[0]}n{n or mma.shape[1]}k{mma.shape[2]}"
 
 
-def label(known: Instruction, n: int | None = None) -> str:
+def label(mma: Instruction, n: int | None = None) -> str:
     """The name of a record: "mma f16 f16 f32 m16n8k16"."""
-    words = [known.family, known.input, known.input_b, known.accumulator, shape(known, n)]
-    operation = ptx.operation_of(known)
+    words = [mma.family, mma.input, mma.input_b, mma.accumulator, shape(mma, n)]
+    operation = ptx.operation_of(mma)
     return " ".join([*words, operation[1:]] if operation else words)
 
 
@@ -93,24 +93,24 @@ def published(row: str) -> str | None:
     return f"{a} {result} {size}" if a == b and operation != ["xor.popc"] else None
 
 
-def select(arch: str, families: tuple[str, ...], wanted: str | None) -> list[Instruction]:
-    """The rows of some families; `wanted` is a type, a shape or a part of a name.
+def select(arch: str, families: tuple[str, ...], text: str | None) -> list[Instruction]:
+    """The rows of some families; `text` is a type, a shape or a part of a name.
 
     Without it, types are not mixed, and u8 and e5m2 are left out: s8 and e4m3 stand for them.
     ValueError: there is no such row.
     """
     rows = [row for row in of_gpu(arch) if row.family in families]
-    if wanted is None:
+    if text is None:
         return [row for row in rows if row.input == row.input_b and row.input not in ("u8", "e5m2")]
-    names = [row for row in rows if wanted in (row.input, row.name, label(row))]
-    found = names or [row for row in rows if wanted in row.name or wanted in label(row)]
-    if not found:
+    names = [row for row in rows if text in (row.input, row.name, label(row))]
+    selection = names or [row for row in rows if text in row.name or text in label(row)]
+    if not selection:
         types = ", ".join(dict.fromkeys(row.input for row in rows))
         if not rows:
             raise ValueError(f"{arch} has no {' and no '.join(families)}.")
         raise ValueError(
-            f"row is {wanted!r}, which is in no name of {' and '.join(families)} on {arch}; "
+            f"row is {text!r}, which is in no name of {' and '.join(families)} on {arch}; "
             f"expected a type ({types}), a shape such as {shape(rows[0])}, or a name such as "
             f"{rows[0].name}."
         )
-    return found
+    return selection

@@ -40,12 +40,12 @@ def assemble(text: str, target: str, verbose: bool = False) -> tuple[bytes, str]
         source, cubin = Path(folder) / "probe.ptx", Path(folder) / "probe.cubin"
         source.write_text(text)
         command = [ptxas, f"-arch={target}", str(source), "-o", str(cubin)]
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *["-v"] * verbose], capture_output=True, text=True, timeout=300
         )
-        if done.returncode:
-            raise RuntimeError(f"ptxas refuses the kernel: {done.stderr[:400]}")
-        return cubin.read_bytes(), done.stderr
+        if process.returncode:
+            raise RuntimeError(f"ptxas refuses the kernel: {process.stderr[:400]}")
+        return cubin.read_bytes(), process.stderr
 
 
 def disassemble(cubin: bytes) -> str | None:
@@ -56,8 +56,8 @@ def disassemble(cubin: bytes) -> str | None:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        done = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True)
-    return done.stdout or None
+        process = subprocess.run([nvdisasm, "-c", file.name], capture_output=True, text=True)
+    return process.stdout or None
 
 
 Line = tuple[str, str]  # opcode and operands, or "label" and its name
@@ -69,18 +69,18 @@ def lines_of(text: str, entry: str) -> list[Line]:
     if start is None:
         raise ValueError(f"The machine code has no entry {entry!r}.")
     section = re.split(r"^\s*\.section\s", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
-    found: list[Line] = []
+    lines: list[Line] = []
     for line in section.splitlines():
         if label := LABEL.match(line):
-            found.append(("label", label[1]))
+            lines.append(("label", label[1]))
         elif instruction := INSTRUCTION.search(line):
-            found.append((instruction[1], instruction[2]))
-    return found
+            lines.append((instruction[1], instruction[2]))
+    return lines
 
 
 def _goal(operands: str) -> str | None:
-    found = re.search(r"`\(([^)]+)\)", operands)
-    return found and found[1]
+    match = re.search(r"`\(([^)]+)\)", operands)
+    return match and match[1]
 
 
 def loop(text: str, entry: str) -> Counter[str]:
@@ -98,37 +98,37 @@ def loop(text: str, entry: str) -> Counter[str]:
             bodies.append(lines[first:index])
     if not bodies:
         raise ValueError(f"The entry {entry!r} has no loop.")
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for opcode, operands in bodies[-1]:
         if opcode == "label":
             continue
-        found[opcode] += 1
+        counts[opcode] += 1
         goal = _goal(operands)
         if opcode.startswith("CALL") and goal in labels:
-            found += _function(lines[labels[goal] + 1 :])
+            counts += _function(lines[labels[goal] + 1 :])
         elif opcode.startswith("CALL") and goal:  # the linker puts a function into its own section
-            found += _function(lines_of(text, goal))
-    return found
+            counts += _function(lines_of(text, goal))
+    return counts
 
 
 def _function(lines: list[Line]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for opcode, _ in lines:
         if opcode != "label":
-            found[opcode] += 1
+            counts[opcode] += 1
         if opcode.startswith("RET"):
             break
-    return found
+    return counts
 
 
-def tensor(found: Counter[str]) -> dict[str, int]:
+def tensor(counts: Counter[str]) -> dict[str, int]:
     """The opcodes of the tensor cores."""
-    return {opcode: count for opcode, count in found.items() if TENSOR.match(opcode.split(".")[0])}
+    return {opcode: count for opcode, count in counts.items() if TENSOR.match(opcode.split(".")[0])}
 
 
-def named(found: Counter[str], opcode: str) -> dict[str, int]:
+def of_opcode(counts: Counter[str], opcode: str) -> dict[str, int]:
     """The opcodes that are one, with any modifiers: of "LDS" also "LDS.128"."""
-    return {name: count for name, count in found.items() if name.split(".")[0] == opcode}
+    return {name: count for name, count in counts.items() if name.split(".")[0] == opcode}
 
 
 def between_clocks(text: str, entry: str) -> list[str]:

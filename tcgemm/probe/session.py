@@ -63,17 +63,17 @@ class Session:
         self.times: Tensor = torch.zeros(times, dtype=torch.int64, device=DEVICE)
         self.threads: ThreadPoolExecutor = ThreadPoolExecutor(DISASSEMBLERS)
 
-    def fill(self, known: Instruction) -> None:
+    def fill(self, mma: Instruction) -> None:
         """Random operands of the types of an instruction, and the metadata before them."""
         size = self.data.numel() * 4
-        dtype = {"tf32": torch.float32}.get(known.input) or TORCH.get(known.input, torch.int8)
+        dtype = {"tf32": torch.float32}.get(mma.input) or TORCH.get(mma.input, torch.int8)
         generator = torch.Generator(DEVICE).manual_seed(0)
         if dtype.is_floating_point:
-            many = torch.randn(size // dtype.itemsize, device=DEVICE, generator=generator)
-            bits = many.to(dtype).view(torch.int32)
+            values = torch.randn(size // dtype.itemsize, device=DEVICE, generator=generator)
+            bits = values.to(dtype).view(torch.int32)
         else:
-            made = {"dtype": torch.int32, "device": DEVICE, "generator": generator}
-            bits = torch.randint(-(2**31), 2**31 - 1, (size // 4,), **made)
+            options = {"dtype": torch.int32, "device": DEVICE, "generator": generator}
+            bits = torch.randint(-(2**31), 2**31 - 1, (size // 4,), **options)
         self.data.copy_(bits)
         self.data[: CELL // 4] = METADATA
 
@@ -89,12 +89,12 @@ class Session:
         cubin = None
         try:
             cubin = _driver.assembled(text, self.target)
-            loaded = _driver.load(cubin)
+            module = _driver.load(cubin)
         except RuntimeError:  # the driver's linker does not take every target; loading text does
             cubin = None
-            loaded = _driver.load(text.encode())
+            module = _driver.load(text.encode())
         code = None if cubin is None else self.threads.submit(sass.disassemble, cubin)
-        return Module(self, loaded, code)
+        return Module(self, module, code)
 
 
 @dataclass
@@ -111,13 +111,13 @@ class Module:
 
     def between_clocks(self, entry: str) -> Counter[str] | None:
         """The opcodes between an entry's first two reads of the clock, or None."""
-        found = self._read(sass.between_clocks, entry)
-        return None if found is None else Counter(found)
+        opcodes = self._read(sass.between_clocks, entry)
+        return None if opcodes is None else Counter(opcodes)
 
-    def _read(self, how: Callable[[str, str], Found], entry: str) -> Found | None:
+    def _read(self, reader: Callable[[str, str], Found], entry: str) -> Found | None:
         text = None if self.machine_code is None else self.machine_code.result()
         try:
-            return how(text, entry) if text else None
+            return reader(text, entry) if text else None
         except ValueError:
             return None
 
@@ -126,8 +126,8 @@ class Module:
     ) -> bool:
         """Launches an entry that writes its clocks into a cell; False if the block does not fit."""
         function = _driver.function(self.handle, entry)
-        found = _driver.properties(function)
-        if found.threads < 32 * warps or found.local_bytes:
+        properties = _driver.properties(function)
+        if properties.threads < 32 * warps or properties.local_bytes:
             return False
         if shared > 48 * 1024:
             _driver.allow_shared(function, shared)
@@ -153,17 +153,17 @@ class Module:
         return Timed(self.cycles(0, warps, blocks), us / 1e3)
 
     def grid(
-        self, wanted: Sequence[tuple[str, int, int]], bodies: int, shared: int = 0
+        self, grid: Sequence[tuple[str, int, int]], bodies: int, shared: int = 0
     ) -> list[int | None]:
         """The clocks of each (entry, warps, cell); None where the block does not fit."""
         fits = [
-            self.launch(entry, warps, bodies, cell, shared=shared) for entry, warps, cell in wanted
+            self.launch(entry, warps, bodies, cell, shared=shared) for entry, warps, cell in grid
         ]
-        found = self.session.times[:, 0].cpu()
+        times = self.session.times[:, 0].cpu()
         clocks: list[int | None] = []
-        for (_, warps, cell), fit in zip(wanted, fits, strict=True):
+        for (_, warps, cell), fit in zip(grid, fits, strict=True):
             of = self.session.times.shape[2]
-            pairs = found[cell][: min(warps, of)]
+            pairs = times[cell][: min(warps, of)]
             clocks.append(int(pairs[:, 1].max() - pairs[:, 0].min()) if fit else None)
         return clocks
 

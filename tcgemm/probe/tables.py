@@ -34,20 +34,20 @@ def opcodes(record: Record) -> str:
 
 
 def _points(part: Sequence[Record]) -> dict[str, Any]:
-    one = checks.at(part, 1, 1)
-    found: dict[str, Any] = {"completion": one and one["latency"]}
+    lone = checks.at(part, 1, 1)
+    fields: dict[str, Any] = {"completion": lone and lone["latency"]}
     for warps in (4, 8):
         point = convergence(part, warps)
         for name, key in (("ILP", "ilp"), ("latency", "latency"), ("rate", "rate")):
-            found[f"{name} {warps}"] = point and point[key]
-    return found
+            fields[f"{name} {warps}"] = point and point[key]
+    return fields
 
 
 def _loops(group: str, title: str, numbers: dict[str, str]) -> Callable[..., list[Table]]:
     def tables(results: dict[str, Any]) -> list[Table]:
         lines, curves = [], []
         for row, part in checks.cells(results["records"], group).items():
-            best = max(part, key=lambda each: each["rate"])
+            best = max(part, key=lambda record: record["rate"])
             peak = best["peak"] if best["native"] else None
             name = rows.published(row)
             line: Record = {"instruction": row.split(" ", 1)[1], "SASS": opcodes(part[0])}
@@ -73,29 +73,30 @@ def _loops(group: str, title: str, numbers: dict[str, str]) -> Callable[..., lis
 
 
 def _curves(row: str, part: Sequence[Record]) -> list[Curve]:
-    found = []
-    for ilp in sorted({each["ilp"] for each in part}):
-        points = {each["warps"]: each["rate"] for each in part if each["ilp"] == ilp}
-        found.append(Curve(f"{row}, ILP {ilp}", row, ilp >= DASHED, dict(sorted(points.items()))))
-    return found
+    curves = []
+    for ilp in sorted({record["ilp"] for record in part}):
+        points = {record["warps"]: record["rate"] for record in part if record["ilp"] == ilp}
+        curves.append(Curve(f"{row}, ILP {ilp}", row, ilp >= DASHED, dict(sorted(points.items()))))
+    return curves
 
 
 def chains(results: dict[str, Any]) -> list[Table]:
     """CPI and the latencies of the chains: table I of Yan, Wang and Chu."""
-    of = [each for each in results["records"] if each["group"] == "mma" and each["mode"] == "one"]
+    records = results["records"]
+    of = [record for record in records if (record["group"], record["mode"]) == ("mma", "one")]
     lines = []
     for row, part in checks.cells(of, "mma").items():
         if not part[0]["native"]:
             continue
         latencies = {
-            each["chain"]: each["latency"]
-            for each in of
-            if (each["row"], each["warps"], each["ilp"]) == (row, 1, 1)
+            record["chain"]: record["latency"]
+            for record in of
+            if (record["row"], record["warps"], record["ilp"]) == (row, 1, 1)
         }
         if len(latencies) < 2:
             continue
         name = rows.published(row)
-        best = max(each["rate"] for each in part)
+        best = max(record["rate"] for record in part)
         line: Record = {"instruction": row.split(" ", 1)[1], "CPI": 4 * checks.of_row(row) / best}
         line |= {f"chain {chain}": latencies.get(chain) for chain in ("c", "a0", "a1")}
         for column in ("CPI", "latency first half", "latency second half"):
@@ -115,28 +116,27 @@ def chains(results: dict[str, Any]) -> list[Table]:
 
 def wgmma(results: dict[str, Any]) -> list[Table]:
     """The rates of wgmma over n and the number of warpgroups."""
-    part = [
-        each for each in results["records"] if each["group"] == "wgmma" and each["mode"] == "one"
-    ]
+    records = results["records"]
+    part = [record for record in records if (record["group"], record["mode"]) == ("wgmma", "one")]
     lines, curves = {}, {}
-    for each in part:
-        key = (each["base"], each["a"], each["n"])
+    for record in part:
+        key = (record["base"], record["a"], record["n"])
         line = lines.setdefault(
             key,
-            {"instruction": each["row"].split(" ", 1)[1], "a": each["a"], "completion": None}
+            {"instruction": record["row"].split(" ", 1)[1], "a": record["a"], "completion": None}
             | {f"{groups} groups": None for groups in (1, 2, 3)}
             | {"% of peak": None},
         )
-        if each["ilp"] == 1 and each["warps"] == 4:
-            line["completion"] = each["latency"]
-        elif each["ilp"] > 1:
-            line[f"{each['warps'] // 4} groups"] = each["rate"]
-            if each["peak"]:
-                share = round(100 * each["rate"] / each["peak"])
+        if record["ilp"] == 1 and record["warps"] == 4:
+            line["completion"] = record["latency"]
+        elif record["ilp"] > 1:
+            line[f"{record['warps'] // 4} groups"] = record["rate"]
+            if record["peak"]:
+                share = round(100 * record["rate"] / record["peak"])
                 line["% of peak"] = max(share, line["% of peak"] or 0)
-            if each["warps"] == 8:
-                label = f"{each['base']}, {each['a']}"
-                curves.setdefault((label, each["a"]), {})[each["n"]] = each["rate"]
+            if record["warps"] == 8:
+                label = f"{record['base']}, {record['a']}"
+                curves.setdefault((label, record["a"]), {})[record["n"]] = record["rate"]
     if not lines:
         return []
     notes = [
@@ -144,21 +144,21 @@ def wgmma(results: dict[str, Any]) -> list[Table]:
         "SS has a in shared memory, RS in registers. Completion is one instruction with its "
         "commit and wait, of one warpgroup; the rates are those of 16 in a group.",
     ]
-    drawn = [
+    plots = [
         Curve(label, label.split(",")[0], of == "RS", dict(sorted(points.items())))
         for (label, of), points in curves.items()
     ]
     title = f"wgmma on {results['header']['gpu']}"
-    return [Table(title, list(lines.values()), notes, drawn, ("n", "FMA a clock and SM"))]
+    return [Table(title, list(lines.values()), notes, plots, ("n", "FMA a clock and SM"))]
 
 
 def _shared(group: str, title: str) -> Callable[..., list[Table]]:
     def tables(results: dict[str, Any]) -> list[Table]:
-        found = checks.cells(results["records"], group)
+        cells = checks.cells(results["records"], group)
         gpu = results["header"]["gpu"]
         rates, latencies, collisions, curves = [], [], [], []
-        for row, part in found.items():
-            free = [each for each in part if each.get("factor", 1) == 1 and "layout" not in each]
+        for row, part in cells.items():
+            free = [cell for cell in part if cell.get("factor", 1) == 1 and "layout" not in cell]
             line: Record = {"access": row} | _points(free)
             for column in ("completion", "rate 8"):
                 line[f"A100 {column}"] = published.figure(
@@ -167,9 +167,9 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
             rates.append(line)
             curves += _curves(row, free)
             lone = {
-                each["predicted_cycles"]: each["latency"]
-                for each in part
-                if each["warps"] == each["ilp"] == 1 and "layout" not in each
+                record["predicted_cycles"]: record["latency"]
+                for record in part
+                if record["warps"] == record["ilp"] == 1 and "layout" not in record
             }
             document = row.removeprefix("ld.shared.")
             latencies.append(
@@ -185,29 +185,29 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
             collisions += [
                 {
                     "access": row,
-                    "addresses": each.get("layout", f"{each.get('factor')} widths apart"),
-                    "predicted": each["predicted_cycles"],
-                    "measured": each["measured_cycles"],
+                    "addresses": record.get("layout", f"{record.get('factor')} widths apart"),
+                    "predicted": record["predicted_cycles"],
+                    "measured": record["measured_cycles"],
                 }
-                for each in part
-                if checks.is_swept(each)
+                for record in part
+                if checks.is_swept(record)
             ]
         if not rates:
             return []
         axes = ("warps", "bytes a clock and SM")
         notes = ["Rates are bytes a clock and SM.", CLOCKS, f"A100: table IX of {SUN}."]
-        made = [Table(f"{title} without conflicts on {gpu}", rates, notes, curves, axes)]
+        result = [Table(f"{title} without conflicts on {gpu}", rates, notes, curves, axes)]
         notes = [
             "Clocks of one access in a chain. The columns are the cycles of its phases in the "
             f"banks. A100: table X of {SUN}."
         ]
-        made.append(Table(f"Latency with conflicts on {gpu}", latencies, notes))
+        result.append(Table(f"Latency with conflicts on {gpu}", latencies, notes))
         if collisions:
             notes = [
                 "Cycles of an access: those of tcgemm.model.banks, and of 16 warps with 4 each."
             ]
-            made.append(Table(f"Conflicts on {gpu}", collisions, notes))
-        return made
+            result.append(Table(f"Conflicts on {gpu}", collisions, notes))
+        return result
 
     return tables
 
@@ -215,20 +215,20 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
 def cpi(results: dict[str, Any]) -> list[Table]:
     """Tables III to V of Yan, Wang and Chu."""
     lines = []
-    for each in results["records"]:
-        if each["group"] != "global":
+    for record in results["records"]:
+        if record["group"] != "global":
             continue
-        space, _, width = each["row"].rpartition(" ")
+        space, _, width = record["row"].rpartition(" ")
         number = "III" if space.startswith("LDG") else "IV"
         figure = published.figure("000", number, row=space, column=width, gpu="RTX 2070")
         lines.append(
             {
-                "access": each["row"],
-                "CPI": each["cpi"],
-                "B/clk": each["rate"],
-                "in a row": each["ilp"],
-                "clocks": each["cycles"],
-                "with data": each["cycles_to_data"],
+                "access": record["row"],
+                "CPI": record["cpi"],
+                "B/clk": record["rate"],
+                "in a row": record["ilp"],
+                "clocks": record["cycles"],
+                "with data": record["cycles_to_data"],
                 "RTX 2070": figure,
             }
         )
@@ -244,14 +244,14 @@ def cpi(results: dict[str, Any]) -> list[Table]:
 def bandwidth(results: dict[str, Any]) -> list[Table]:
     """Table II of Yan, Wang and Chu."""
     lines = []
-    for each in results["records"]:
-        if each["group"] != "bandwidth":
+    for record in results["records"]:
+        if record["group"] != "bandwidth":
             continue
-        row = each["row"].split(",")[0]
+        row = record["row"].split(",")[0]
         line: Record = {
-            "traffic": each["row"],
-            "MB": each["bytes"] / 1e6,
-            "GB/s": round(each["rate"]),
+            "traffic": record["row"],
+            "MB": record["bytes"] / 1e6,
+            "GB/s": round(record["rate"]),
         }
         for gpu in published.gpus("000", "II"):
             line[gpu] = published.figure("000", "II", row=row, column="value", gpu=gpu)
@@ -269,17 +269,17 @@ def layout(results: dict[str, Any]) -> list[Table]:
     """Where the elements are."""
     lines = [
         {
-            "instruction": each["row"],
-            "a": each.get("a"),
-            "elements": each["elements"],
-            "elsewhere": each["wrong"],
-            "selector": each.get("selector") if "metadata_lanes" in each else None,
-            "metadata in lanes t": ",".join(map(str, each.get("metadata_lanes", []))),
-            "copies": ",".join(map(str, each.get("copies", {}).values())),
-            "as mma": ",".join(each.get("as_mma", [])),
+            "instruction": record["row"],
+            "a": record.get("a"),
+            "elements": record["elements"],
+            "elsewhere": record["wrong"],
+            "selector": record.get("selector") if "metadata_lanes" in record else None,
+            "metadata in lanes t": ",".join(map(str, record.get("metadata_lanes", []))),
+            "copies": ",".join(map(str, record.get("copies", {}).values())),
+            "as mma": ",".join(record.get("as_mma", [])),
         }
-        for each in results["records"]
-        if each["group"] == "layout"
+        for record in results["records"]
+        if record["group"] == "layout"
     ]
     notes = [
         "Elements of a that were found at another place than PTX's layouts have. Lanes are "
@@ -294,14 +294,14 @@ def layout(results: dict[str, Any]) -> list[Table]:
 
 def instructions() -> Table:
     """What ptxas makes of the instructions of PTX, by architecture: csrc/isa/native.h."""
-    known = {arch: rows.by_label(arch) for arch in rows.TARGETS}
+    by_arch = {arch: rows.by_label(arch) for arch in rows.TARGETS}
     lines = []
-    for label in dict.fromkeys(name for of_arch in known.values() for name in of_arch):
-        found = {arch: of_arch.get(label) for arch, of_arch in known.items()}
-        first = next(each for each in found.values() if each)
+    for label in dict.fromkeys(name for of_arch in by_arch.values() for name in of_arch):
+        of_label = {arch: of_arch.get(label) for arch, of_arch in by_arch.items()}
+        first = next(mma for mma in of_label.values() if mma)
         if first.input != first.input_b or first.input in rows.SAME:
             continue
-        lines.append({"instruction": label} | {arch: _made(each) for arch, each in found.items()})
+        lines.append({"instruction": label} | {arch: _text(mma) for arch, mma in of_label.items()})
     notes = [
         "The tensor-core instructions of one PTX instruction. An emulation has others beside them: "
         "conversions, shifts and additions. - is where the table of instructions has none.",
@@ -310,11 +310,11 @@ def instructions() -> Table:
     return Table("What ptxas makes of tensor-core instructions", lines, notes)
 
 
-def _made(known: Instruction | None) -> str:
-    if known is None:
+def _text(mma: Instruction | None) -> str:
+    if mma is None:
         return "-"
-    many = f"{known.opcode_count} {known.opcode}" if known.opcode_count else "no tensor cores"
-    return many if known.is_native else f"{many}, emulated"
+    text = f"{mma.opcode_count} {mma.opcode}" if mma.opcode_count else "no tensor cores"
+    return text if mma.is_native else f"{text}, emulated"
 
 
 SUN_DENSE = {"A100": "III", "RTX 3070 Ti": "IV", "RTX 2080 Ti": "V"}
@@ -334,4 +334,4 @@ TABLES: dict[str, tuple[Callable[..., list[Table]], ...]] = {
 
 def of(results: dict[str, Any], groups: Sequence[str]) -> list[Table]:
     """The tables of some groups; those without records have none."""
-    return [table for group in groups for make in TABLES[group] for table in make(results)]
+    return [table for group in groups for build in TABLES[group] for table in build(results)]

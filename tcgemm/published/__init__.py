@@ -68,13 +68,12 @@ def gpus(document: str, name: str) -> list[str]:
         >>> published.gpus("000", "II")
         ['RTX 2070', 'T4']
     """
-    return [
-        each["gpu"] for each in _tables() if each["document"] == document and each["table"] == name
-    ]
+    key = (document, name)
+    return [entry["gpu"] for entry in _tables() if (entry["document"], entry["table"]) == key]
 
 
 def table(document: str, name: str, gpu: str | None = None) -> dict[str, dict[str, float | None]]:
-    """{row: {column: value}} of the table with this name; without a GPU that of its first GPU.
+    """{row: {column: value}} of the table with this name; without a GPU the table of its first GPU.
 
     ValueError: there is no such table.
 
@@ -83,16 +82,14 @@ def table(document: str, name: str, gpu: str | None = None) -> dict[str, dict[st
         >>> published.table("000", "IV")["LDS"]
         {'32': 2.11, '64': 4.0, '128': 8.0}
     """
-    for each in _tables():
-        if (each["document"], each["table"]) == (document, name) and gpu in (None, each["gpu"]):
-            columns = each["columns"]
-            return {
-                row: dict(zip(columns, values, strict=True)) for row, values in each["rows"].items()
-            }
-    known = sorted({f"{each['document']} {each['table']} ({each['gpu']})" for each in _tables()})
+    for entry in _tables():
+        if (entry["document"], entry["table"]) == (document, name) and gpu in (None, entry["gpu"]):
+            columns, rows = entry["columns"], entry["rows"].items()
+            return {row: dict(zip(columns, values, strict=True)) for row, values in rows}
+    names = sorted({f"{x['document']} {x['table']} ({x['gpu']})" for x in _tables()})
     raise ValueError(
         f"There are no published figures of document {document!r}, table {name!r}, GPU {gpu!r}; "
-        f"expected one of {', '.join(known)}."
+        f"expected one of {', '.join(names)}."
     )
 
 

@@ -71,9 +71,9 @@ def test_wmma_of_tf32_is_two_instructions():
     """ptxas makes two m16n8k4 of it on every GPU, but one instruction of mma.m16n8k8 on Hopper."""
     a, b = torch.randn(16, 64).half().float(), torch.randn(64, 8).half().float()
     row = "wmma.m16n16k8.f32.tf32.tf32"
-    found = emulate.mma(a, b, instruction=row)
-    assert torch.equal(found, emulate.mma(a, b, instruction="mma.m16n8k4.f32.tf32.tf32"))
-    assert not torch.equal(found, emulate.mma(a, b, instruction="mma.m16n8k8.f32.tf32.tf32"))
+    result = emulate.mma(a, b, instruction=row)
+    assert torch.equal(result, emulate.mma(a, b, instruction="mma.m16n8k4.f32.tf32.tf32"))
+    assert not torch.equal(result, emulate.mma(a, b, instruction="mma.m16n8k8.f32.tf32.tf32"))
 
 
 def test_pairs_of_four_bits_share_a_position():
@@ -106,41 +106,41 @@ def test_the_format_of_a_compressed_tensor():
     sparse = tcgemm.compress24(w)
     b = half(64, 5)
     row = "wgmma.sp.m64nNk32.f32.f16.f16"
-    found = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
+    result = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
     # A block of the sparse instruction has the products of two dense ones.
-    torch.testing.assert_close(found, (w.double() @ b.double()).float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result, (w.double() @ b.double()).float(), rtol=1e-5, atol=1e-5)
     w = tcgemm.prune24(torch.randn(24, 64), pattern="1:2")
     sparse = tcgemm.compress24(w, pattern="1:2")
     b = torch.randn(64, 5)
     row = "wgmma.sp.m64nNk16.f32.tf32.tf32"
-    found = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
-    torch.testing.assert_close(found, w @ b, rtol=1e-2, atol=1e-2)
+    result = emulate.mma(sparse.values, b, instruction=row, metadata=sparse.metadata)
+    torch.testing.assert_close(result, w @ b, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 8, 16), (16, 0, 16), (16, 8, 0), (1, 1, 16)])
 def test_sizes(m, n, k):
     c = torch.randn(m, n)
-    found = call((m, k), (k, n), c=c)
-    assert found.shape == (m, n) and (k or torch.equal(found, c))
+    result = call((m, k), (k, n), c=c)
+    assert result.shape == (m, n) and (k or torch.equal(result, c))
 
 
 def test_batches_and_strides():
     a, b = half(2, 3, 32, 5).mT, half(2, 3, 7, 32).mT
     c = torch.randn(3, 2, 7, 5).permute(1, 0, 3, 2)
-    found = emulate.mma(a, b, c, instruction=ROW)
-    assert found.shape == (2, 3, 5, 7)
-    one = emulate.mma(
+    result = emulate.mma(a, b, c, instruction=ROW)
+    assert result.shape == (2, 3, 5, 7)
+    single = emulate.mma(
         a[1, 2].contiguous(), b[1, 2].contiguous(), c[1, 2].contiguous(), instruction=ROW
     )
-    assert torch.equal(found[1, 2], one)
+    assert torch.equal(result[1, 2], single)
 
 
 def test_columns_that_are_decoded_in_parts():
     """The library decodes 2^22 elements of b at a time."""
     a, b = half(2, 2**20), half(2**20, 9)
-    found = emulate.mma(a, b, instruction=ROW)
-    assert torch.equal(found[:, 8:], emulate.mma(a, b[:, 8:], instruction=ROW))
-    assert torch.equal(found[:, 3:5], emulate.mma(a, b[:, 3:5], instruction=ROW))
+    result = emulate.mma(a, b, instruction=ROW)
+    assert torch.equal(result[:, 8:], emulate.mma(a, b[:, 8:], instruction=ROW))
+    assert torch.equal(result[:, 3:5], emulate.mma(a, b[:, 3:5], instruction=ROW))
 
 
 def test_threads_do_not_matter():
@@ -169,17 +169,17 @@ def test_instructions_are_listed():
 @pytest.mark.gpu
 def test_result_is_on_the_device_of_a():
     a, b = half(16, 16), half(16, 8)
-    found = call(a.cuda(), b.cuda())
-    assert found.is_cuda and torch.equal(found.cpu(), call(a, b))
+    result = call(a.cuda(), b.cuda())
+    assert result.is_cuda and torch.equal(result.cpu(), call(a, b))
 
 
 def run(script, **variables):
     """(the exit status, the last line of stderr) of a script."""
     environment = {**os.environ, "PYTHONPATH": str(Path(tcgemm.__file__).parents[1]), **variables}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True
     )
-    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+    return process.returncode, (process.stderr.strip().splitlines() or [""])[-1]
 
 
 def test_the_library_is_loaded_on_first_use(tmp_path):

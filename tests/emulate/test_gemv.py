@@ -46,8 +46,8 @@ def test_the_sums_of_warps_are_added_in_order(row):
 
     def of_warp(warp):
         """The product where the other warps have zeros."""
-        mine = torch.arange(k) // depth % (warps * cluster) == warp
-        return mm(row, a.where(mine, torch.zeros((), dtype=a.dtype)), b)
+        mask = torch.arange(k) // depth % (warps * cluster) == warp
+        return mm(row, a.where(mask, torch.zeros((), dtype=a.dtype)), b)
 
     of_ctas = []
     for rank in range(cluster):
@@ -64,9 +64,9 @@ def test_float64_of_a_block_is_added_by_elements_of_each_lane():
     (row,) = (row for row in ROWS if row["name"].startswith("sm90a_f64_f64_8x"))
     a, b = operands(row, 4, 4, 16)
     order = [0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15]
-    given = {"instruction": "mma.m8n8k4.f64.f64.f64", "arch": "Hopper"}
-    assert torch.equal(mm(row, a, b), emulate.mma(a[:, order], b[order], None, **given))
-    assert not torch.equal(mm(row, a, b), emulate.mma(a, b, None, **given))
+    options = {"instruction": "mma.m8n8k4.f64.f64.f64", "arch": "Hopper"}
+    assert torch.equal(mm(row, a, b), emulate.mma(a[:, order], b[order], None, **options))
+    assert not torch.equal(mm(row, a, b), emulate.mma(a, b, None, **options))
 
 
 @EACH_ROW

@@ -38,10 +38,10 @@ def test_exact_products_are_exact(row):
         weight = with_exact_elements(case.pack(torch.randn(24, 384).to(dtype)))
         x = torch.randint(-2, 3, (min(9, row["tile"][0]), 384)).to(dtype)
         exact = x.double() @ weight.dequantize(torch.float32).double().t()
-        found = mm(row, x, weight).double()
+        result = mm(row, x, weight).double()
         size = x.double().abs() @ weight.dequantize(torch.float32).double().abs().t()
         sums = 2.0**-19 if case.format in ("nf4", "e4m3") else 0.0
-        assert ((found - exact).abs() <= sums * size).all(), case
+        assert ((result - exact).abs() <= sums * size).all(), case
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_groups_of_warpgroups_have_every_second_block(row):
     weight = OF_BITS[row["weight_bits"]][0].pack(torch.randn(24, 640).to(dtype))
     x = torch.randn(40, 640).to(dtype)
     even = torch.arange(640) // row["tile"][2] % 2 == 0
-    found = mm(row, x, weight)
-    assert torch.equal(found, mm(row, x * even, weight) + mm(row, x * ~even, weight))
-    rows = [each for each in ROWS if all(each[name] == row[name] for name in alike)]
-    one_chain = next(each for each in rows if each["tile"] == (128, 128, 64))
-    assert (found != mm(one_chain, x, weight)).any()
+    result = mm(row, x, weight)
+    assert torch.equal(result, mm(row, x * even, weight) + mm(row, x * ~even, weight))
+    rows = [entry for entry in ROWS if all(entry[name] == row[name] for name in alike)]
+    one_chain = next(entry for entry in rows if entry["tile"] == (128, 128, 64))
+    assert (result != mm(one_chain, x, weight)).any()
 
 
 @EACH_ROW
@@ -67,12 +67,12 @@ def test_random_products_have_the_error_of_their_roundings(row):
         weight = case.pack(torch.randn(24, 384))
         x = torch.randn(8, 384).to(dtype)
         exact = weight.dequantize(torch.float32).double()
-        found = mm(row, x, weight).double()
+        result = mm(row, x, weight).double()
         size = x.double().abs() @ exact.abs().t()
         if weight.offsets is not None:
             size += x.double().abs().sum(1, keepdim=True) * weight.offsets.double().abs().max()
         roundings = 3 * unit if not row["gemv"] or case.format == "nf4" else 0.0
-        error = (found - x.double() @ exact.t()).abs()
+        error = (result - x.double() @ exact.t()).abs()
         assert (error <= (roundings + 2.0**-19) * size).all(), case
         assert (error > 0).any()
 
@@ -81,14 +81,14 @@ def test_random_products_have_the_error_of_their_roundings(row):
 @pytest.mark.parametrize("case", CASES, ids=IDS)
 def test_scales_of_16_bits_give_the_weight_in_16_bits(case, dtype):
     weight = case.pack(torch.randn(16, 256).to(dtype))
-    found = emulated.in_16_bits(weight, dtype)
+    result = emulated.in_16_bits(weight, dtype)
     if case.format in ("nf4", "table", "nvfp4"):  # a table, or the scale of all groups, is rounded
         near = weight.dequantize(torch.float32)
-        assert ((found.double() - near.double()).abs() <= 2.0**-7 * near.double().abs()).all()
+        assert ((result.double() - near.double()).abs() <= 2.0**-7 * near.double().abs()).all()
     elif dtype is torch.float16 and case.format == "mxfp4":  # its scales may underflow
-        assert torch.allclose(found.float(), weight.dequantize(torch.float32), atol=2.0**-20)
+        assert torch.allclose(result.float(), weight.dequantize(torch.float32), atol=2.0**-20)
     else:
-        assert same_bits(found, weight.dequantize(dtype))
+        assert same_bits(result, weight.dequantize(dtype))
 
 
 def test_warps_of_gemv_kernels_divide_blocks():
@@ -100,8 +100,8 @@ def test_warps_of_gemv_kernels_divide_blocks():
 
     def of_warp(warp):
         """The product where the other warps have zeros."""
-        mine = torch.arange(k) // 64 % warps == warp
-        return mm(row, x.where(mine, torch.zeros((), dtype=x.dtype)), weight)
+        mask = torch.arange(k) // 64 % warps == warp
+        return mm(row, x.where(mask, torch.zeros((), dtype=x.dtype)), weight)
 
     total = of_warp(0)
     for warp in range(1, warps):
@@ -123,12 +123,12 @@ def test_a_fused_product_and_sum_are_rounded_once():
     z[::2] *= 2.0**-24
     z[1::4] = -(x * y)[1::4]
     z[3::8] = (x * y)[3::8] * (1 + 2.0**-23)
-    found = emulated._fused(x, y, z)
-    for a, b, c, d in zip(x.tolist(), y.tolist(), z.tolist(), found, strict=True):
+    sums = emulated._fused(x, y, z)
+    for a, b, c, d in zip(x.tolist(), y.tolist(), z.tolist(), sums, strict=True):
         exact = Fraction(a) * Fraction(b) + Fraction(c)
         below, above = (d.nextafter(torch.tensor(to)).item() for to in (-math.inf, math.inf))
         distance = abs(exact - Fraction(d.item()))
-        assert distance <= min(abs(exact - Fraction(each)) for each in (below, above))
+        assert distance <= min(abs(exact - Fraction(x_near)) for x_near in (below, above))
 
 
 def test_the_epilogue_and_the_planned_kernel():
@@ -136,10 +136,10 @@ def test_the_epilogue_and_the_planned_kernel():
     for rows in (4, 40):
         x, bias = torch.randn(rows, 256).half(), torch.randn(40)
         options = {"bias": bias, "activation": "relu", "residual": torch.randn(rows, 40)}
-        found = emulate.mm(x, weight.t(), **options)
+        result = emulate.mm(x, weight.t(), **options)
         near = tcgemm.mm(x, weight.t(), out_dtype=torch.float32, **options)
-        assert found.dtype is torch.float16
-        assert torch.allclose(found.float(), near, rtol=2.0**-8, atol=2.0**-6)
+        assert result.dtype is torch.float16
+        assert torch.allclose(result.float(), near, rtol=2.0**-8, atol=2.0**-6)
         out, amax = emulate.mm(x, weight.t(), amax=True)
         assert amax == emulate.mm(x, weight.t(), out_dtype=torch.float32).abs().max()
         assert same_bits(out, emulate.mm(x, weight.t()))
@@ -148,7 +148,7 @@ def test_the_epilogue_and_the_planned_kernel():
 @pytest.mark.parametrize("row", [cases.gpu(row, id=row["name"]) for row in ROWS])
 def test_a_gpu_has_the_bits_of_the_emulator(row):
     name = torch.cuda.get_device_name()
-    device = next((each["name"] for each in info.devices() if each["name"] in name), None)
+    device = next((gpu["name"] for gpu in info.devices() if gpu["name"] in name), None)
     if device is None or row["name"] not in info.build()["kernels"]:
         pytest.skip(f"the planner or this build has no row for {name}")
     dtype = DTYPES[row["input"]]
@@ -161,8 +161,8 @@ def test_a_gpu_has_the_bits_of_the_emulator(row):
             divides = row["arch"] == "sm90a" and not row["gemv"]
             for kernel in (row["name"], f"{row['name']}/3")[: 1 + divides]:
                 words = order.order._asdict() | {"kernel_name": kernel}
-                found = torch.ops.tcgemm.packed_mm(
+                result = torch.ops.tcgemm.packed_mm(
                     x.cuda(), order.arranged(), out_dtype=torch.float32, **words
                 )
                 expected = mm(row, x, weight, device=device, kernel=kernel)
-                assert torch.equal(bits(found.cpu()), bits(expected)), (case, n, k, kernel)
+                assert torch.equal(bits(result.cpu()), bits(expected)), (case, n, k, kernel)

@@ -22,17 +22,17 @@ PARTS = 8
 KERNELS = [row["name"] for row in info.catalog() if not row["weight_bits"]]
 
 
-def kernel_of(one):
-    return NAMES.get(one.get("row"), one.get("row"))
+def kernel_of(case):
+    return NAMES.get(case.get("row"), case.get("row"))
 
 
-def has_bits(one):
+def has_bits(case):
     """The record has a result that emulate.mm computes."""
-    if one["call"] not in CALLS or recorded_bits.work(one) > MOST_WORK:
+    if case["call"] not in CALLS or recorded_bits.work(case) > MOST_WORK:
         return False
-    if "bits" not in RECORD[str(one["id"])] or one.get("activation") not in (None, "relu"):
+    if "bits" not in RECORD[str(case["id"])] or case.get("activation") not in (None, "relu"):
         return False
-    kernel = kernel_of(one)
+    kernel = kernel_of(case)
     return kernel is None or any(kernel in name for name in KERNELS)
 
 
@@ -44,61 +44,61 @@ def data():
     return recorded_bits.Data("cpu")
 
 
-def operands(one):
+def operands(case):
     """a, b and the epilogue, as emulate.mm takes them."""
-    if one.get("sparse"):
-        s, x = recorded_bits.sparse_operands(data(), one)
-        a, b = (s, x.mT) if one["sparse"] == "a" else (x, s.t())
-        return a, b, recorded_bits.options_of(data(), one)
-    if one["call"] == "linear24":
-        x, s, given = recorded_bits.linear24_operands(data(), one)
-        return x, s.t(), given
-    a, b = recorded_bits.operands_of(data(), one)
-    if one["call"] == "mm24":
+    if case.get("sparse"):
+        s, x = recorded_bits.sparse_operands(data(), case)
+        a, b = (s, x.mT) if case["sparse"] == "a" else (x, s.t())
+        return a, b, recorded_bits.options_of(data(), case)
+    if case["call"] == "linear24":
+        x, s, options = recorded_bits.linear24_operands(data(), case)
+        return x, s.t(), options
+    a, b = recorded_bits.operands_of(data(), case)
+    if case["call"] == "mm24":
         a = tcgemm.compress24(a, prune=True)
-    return a, b, recorded_bits.options_of(data(), one)
+    return a, b, recorded_bits.options_of(data(), case)
 
 
-def emulated(one, **options):
+def emulated(case, **options):
     """The digest of the result; None where no kernel is emulated."""
-    data().seed(one["id"])
-    a, b, given = operands(one)
-    shape = (*recorded_bits.batch_of(one), one["m"], one["n"])
-    given["out"] = recorded_bits.result_of(one, shape, "cpu")
+    data().seed(case["id"])
+    a, b, arguments = operands(case)
+    shape = (*recorded_bits.batch_of(case), case["m"], case["n"])
+    arguments["out"] = recorded_bits.result_of(case, shape, "cpu")
     try:
-        given |= {"kernel": kernel_of(one), "amax": bool(one.get("amax")), **options}
-        found = emulate.mm(a, b, **given)
+        arguments |= {"kernel": kernel_of(case), "amax": bool(case.get("amax")), **options}
+        result = emulate.mm(a, b, **arguments)
     except RuntimeError as error:
         # Some kernels that were recorded serve fewer problems now.
         assert "no kernel of this build" in str(error)
         return None
-    return recorded_bits.digest(*(found if isinstance(found, tuple) else (found,)))
+    return recorded_bits.digest(*(result if isinstance(result, tuple) else (result,)))
 
 
 def differing(problems):
     """(the problems with other bits, how many were computed)."""
-    found = {one["id"]: emulated(one) for one in problems}
-    found = {number: digest for number, digest in found.items() if digest is not None}
-    wrong = {n for n, digest in found.items() if digest != RECORD[str(n)]["bits"]}
-    for one in problems:
+    digests = {case["id"]: emulated(case) for case in problems}
+    digests = {number: digest for number, digest in digests.items() if digest is not None}
+    different = {n for n, digest in digests.items() if digest != RECORD[str(n)]["bits"]}
+    for case in problems:
         # The record is older than slices of k: what the planner chose then had one slice.
-        number = one["id"]
-        if number not in wrong or kernel_of(one) is not None:
+        number = case["id"]
+        if number not in different or kernel_of(case) is not None:
             continue
-        if emulated(one, batch_invariant=True) == RECORD[str(number)]["bits"]:
-            wrong.remove(number)
-    return sorted(wrong), len(found)
+        if emulated(case, batch_invariant=True) == RECORD[str(number)]["bits"]:
+            different.remove(number)
+    return sorted(different), len(digests)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_bits_of_a_gpu(part):
-    wrong, count = differing(PROBLEMS[part::PARTS])
+    different, count = differing(PROBLEMS[part::PARTS])
     assert count >= 100
-    assert wrong == []
+    assert different == []
 
 
 def some(word, count=6):
-    return [one for one in PROBLEMS if word in (kernel_of(one) or "")][:count]
+    return [case for case in PROBLEMS if word in (kernel_of(case) or "")][:count]
 
 
 def kind(name):
@@ -109,8 +109,8 @@ def kind(name):
 
 def test_every_family_is_among_the_problems():
     for arch in ("sm80", "sm89", "sm90a"):
-        # The record is older than GEMV kernels, which test_gemv.py has, and than those of packed
-        # integers and of float64 on sm80, whose sums are those of every other kernel.
+        # The record is older than GEMV kernels, which test_gemv.py has, and than kernels of packed
+        # integers and of float64 on sm80, whose sums are as in every other kernel.
         rows = [
             row
             for row in info.catalog()
@@ -118,12 +118,12 @@ def test_every_family_is_among_the_problems():
         ]
         names = [row["name"] for row in rows if row["input"] not in ("s4", "u4", "b1")]
         kinds = {kind(name) for name in names if not name.startswith("sm80_f64")}
-        served = {kind(kernel_of(one)) for one in some(f"{arch}_", 10**6)}
+        served = {kind(kernel_of(case)) for case in some(f"{arch}_", 10**6)}
         assert kinds and kinds <= served, arch
 
 
 def test_another_length_of_chains_is_refused(monkeypatch):
-    problems = [one for one in some("promoted", 20) if one["k"] > 200 and one["out"] != "e5m2"]
+    problems = [case for case in some("promoted", 20) if case["k"] > 200 and case["out"] != "e5m2"]
     assert len(problems) > 4
     assert differing(problems)[0] == []
     monkeypatch.setattr(sums, "BLOCK", 256)
@@ -134,7 +134,7 @@ def test_another_order_of_terms_is_refused(monkeypatch):
     problems = some("f16x2", 12) + some("bf16x3", 4)
     assert len(problems) == 16 and differing(problems)[0] == []
     chains = split_fp32.chains
-    monkeypatch.setattr(split_fp32, "chains", lambda *given: chains(*given)[::-1])
+    monkeypatch.setattr(split_fp32, "chains", lambda *arguments: chains(*arguments)[::-1])
     assert len(differing(some("f16x2", 12))[0]) > 4
     monkeypatch.setattr(split_fp32, "chains", chains)
     chain = split_fp32._chain
@@ -144,14 +144,14 @@ def test_another_order_of_terms_is_refused(monkeypatch):
 
 def test_another_generation_is_refused(monkeypatch):
     monkeypatch.setattr(emulate.product, "architecture", lambda _device: "Ampere")
-    wrong, count = differing(some("sm80_f16_f32"))
-    assert count > 3 and len(wrong) > count // 2
+    different, count = differing(some("sm80_f16_f32"))
+    assert count > 3 and len(different) > count // 2
 
 
 def test_another_rounding_of_tf32_is_refused(monkeypatch):
     monkeypatch.setattr(rounding, "operand", lambda x, _type: x)  # the hardware drops bits
-    wrong, count = differing(some("tf32"))
-    assert count > 3 and len(wrong) > count // 2
+    different, count = differing(some("tf32"))
+    assert count > 3 and len(different) > count // 2
 
 
 def half(*shape):
@@ -161,18 +161,18 @@ def half(*shape):
 @pytest.mark.parametrize(("device", "arch"), [("A100", "Ampere"), ("H200", "Hopper")])
 def test_the_chain_of_the_plan(device, arch):
     a, b = half(40, 100), half(100, 24)
-    found = emulate.mm(a, b, out_dtype=torch.float32, device=device, kernel="sm80")
+    result = emulate.mm(a, b, out_dtype=torch.float32, device=device, kernel="sm80")
     row = "mma.m16n8k16.f32.f16.f16"
-    filled = (torch.nn.functional.pad(a, (0, 12)), torch.nn.functional.pad(b, (0, 0, 0, 12)))
-    assert torch.equal(found, emulate.mma(*filled, instruction=row, arch=arch))
+    padded = (torch.nn.functional.pad(a, (0, 12)), torch.nn.functional.pad(b, (0, 0, 0, 12)))
+    assert torch.equal(result, emulate.mma(*padded, instruction=row, arch=arch))
 
 
 def test_tiles_and_batches_have_the_same_bits():
     a, b = half(3, 70, 96), half(96, 130)
-    whole = emulate.mm(a, b)
+    result = emulate.mm(a, b)
     for kernel in ("sm90a_f16_f32_64x64", "sm90a_f16_f32_128x256", "sm80_f16_f32_64x64"):
-        assert same_bits(emulate.mm(a[1], b, kernel=kernel), whole[1])
-    assert same_bits(emulate.mm(a[2, 5:6], b), whole[2, 5:6])
+        assert same_bits(emulate.mm(a[1], b, kernel=kernel), result[1])
+    assert same_bits(emulate.mm(a[2, 5:6], b), result[2, 5:6])
 
 
 def test_fast_float8_loses_bits():
@@ -188,9 +188,9 @@ def test_fast_float8_loses_bits():
 
 def test_the_argument_of_an_activation():
     x, w, bias = half(16, 64), half(64, 8), half(8)
-    found = emulate.mm(x, w, bias=bias, activation="gelu", before_activation=True)
-    assert found.dtype is torch.float32
-    assert torch.equal(found.half(), emulate.mm(x, w, bias=bias))
+    argument = emulate.mm(x, w, bias=bias, activation="gelu", before_activation=True)
+    assert argument.dtype is torch.float32
+    assert torch.equal(argument.half(), emulate.mm(x, w, bias=bias))
     with pytest.raises(NotImplementedError, match=r"tanh\.approx.*before_activation=True"):
         emulate.mm(x, w, activation="gelu")
 
@@ -198,19 +198,19 @@ def test_the_argument_of_an_activation():
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 4, 8), (4, 0, 8), (4, 8, 0), (1, 1, 1)])
 def test_sizes(m, n, k):
     a, b, bias = half(m, k), half(k, n), half(n)
-    found = emulate.mm(a, b, bias=bias)
-    assert found.shape == (m, n)
-    torch.testing.assert_close(found, tcgemm.mm(a, b, bias=bias))
-    found, amax = emulate.mm(a, b, amax=True, out_dtype=torch.float32)
-    assert amax == (found.abs().max() if found.numel() else 0)
+    result = emulate.mm(a, b, bias=bias)
+    assert result.shape == (m, n)
+    torch.testing.assert_close(result, tcgemm.mm(a, b, bias=bias))
+    result, amax = emulate.mm(a, b, amax=True, out_dtype=torch.float32)
+    assert amax == (result.abs().max() if result.numel() else 0)
 
 
 def test_the_strides_of_the_result_count():
     a, b, scale = half(16, 48), half(48, 24), torch.rand(2)
     out = torch.empty(24, 16, dtype=torch.float16).t()
-    given = {"scale_a": scale[:1], "scale_b": scale[1:], "alpha": 0.3}
-    assert emulate.mm(a, b, **given, out=out) is out
-    torch.testing.assert_close(out, emulate.mm(a, b, **given))
+    options = {"scale_a": scale[:1], "scale_b": scale[1:], "alpha": 0.3}
+    assert emulate.mm(a, b, **options, out=out) is out
+    torch.testing.assert_close(out, emulate.mm(a, b, **options))
 
 
 @pytest.mark.parametrize("pattern", ["2:4", "1:2"])
@@ -222,8 +222,8 @@ def test_sparse_operands(pattern):
     precision = {"precision": "high"} if pattern == "1:2" else {}
     for a, b in ((x, s.t()), (s, x.t())):
         exact = (a if a is x else a.to_dense()).double() @ (b.to_dense() if a is x else b).double()
-        found = emulate.mm(a, b, **precision)
-        torch.testing.assert_close(found.double(), exact, rtol=1e-2, atol=3e-2)
+        result = emulate.mm(a, b, **precision)
+        torch.testing.assert_close(result.double(), exact, rtol=1e-2, atol=3e-2)
     product = emulate.mm(x.new_ones(3, 40), s, **precision)  # the groups lie along the columns
     expected = emulate.mm(x.new_ones(3, 40), s.to_dense(), **precision)
     assert torch.equal(product, expected)

@@ -4,7 +4,7 @@ tests/data/published_tensor_cores/<GPU>.npz has the first 1000 results of each o
 5000; github.com/north-numerical-computing/MATLAB-tensor-core, commit b12b5a7, folder
 model_validation; BSD licence beside the files): a and b (1000, K) and c (1000,) as raw bits, and
 the results with float32 and with float16 sums. Sums of 16-bit operands and tf32 come from WMMA,
-those of float8 from mma.sync, on Hopper with float32 sums from WGMMA without a c.
+sums of float8 from mma.sync, on Hopper with float32 sums from WGMMA without a c.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ SETS = [
     for key in np.load(path).files
     if key.endswith((".f32", ".f16"))
 ]
-EVERY = pytest.mark.parametrize("one", SETS, ids=lambda one: "-".join(one))
+EVERY = pytest.mark.parametrize("case", SETS, ids="-".join)
 
 
 def name_of(gpu, input_type, accumulator):
@@ -42,23 +42,23 @@ def tensor(words, element_type):
     return torch.from_numpy(words.view(signed).copy())
 
 
-def wrong(one, **changes):
+def wrong(case, **changes):
     """How many of the set's results are others than the emulator's, with a changed arithmetic."""
-    gpu, input_type, accumulator = one
+    gpu, input_type, accumulator = case
     file = np.load(FOLDER / f"{gpu}.npz")
-    name = name_of(*one)
-    known, row = table.rows()[ARCHITECTURES[gpu], name]
+    name = name_of(*case)
+    mma, row = table.rows()[ARCHITECTURES[gpu], name]
     arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
     for field, value in changes.items():
         setattr(arithmetic, field, value)
     a, b = (tensor(file[f"{input_type}.{side}"], input_type) for side in "ab")
-    fill = (0, known.shape[2] - a.shape[1])  # zero products add nothing
+    fill = (0, mma.shape[2] - a.shape[1])  # zero products add nothing
     a, b = (torch.nn.functional.pad(x, fill).view(instruction.TORCH[input_type]) for x in (a, b))
     c = tensor(file[f"{input_type}.c"], "f32").view(torch.float32)[:, None, None]
     c = None if name.startswith("wgmma") else c.to(instruction.TORCH[accumulator])
-    found = instruction.multiply(known, arithmetic, a[:, None], b[:, :, None], c)
+    result = instruction.multiply(mma, arithmetic, a[:, None], b[:, :, None], c)
     d = tensor(file[f"{input_type}.{accumulator}"], accumulator)
-    return differing(found.flatten(), d.view(instruction.TORCH[accumulator]))
+    return differing(result.flatten(), d.view(instruction.TORCH[accumulator]))
 
 
 def test_there_are_sets_of_five_gpus():
@@ -66,37 +66,37 @@ def test_there_are_sets_of_five_gpus():
 
 
 @EVERY
-def test_bits_of_published_results(one):
-    assert wrong(one) == 0
-    known = table.rows()[ARCHITECTURES[one[0]], name_of(*one)][0]
-    assert known.evidence in ("published", "recorded")
+def test_bits_of_published_results(case):
+    assert wrong(case) == 0
+    mma = table.rows()[ARCHITECTURES[case[0]], name_of(*case)][0]
+    assert mma.evidence in ("published", "recorded")
 
 
 @EVERY
-def test_another_arithmetic_is_refused(one):
-    gpu, input_type, accumulator = one
-    known = table.rows()[ARCHITECTURES[gpu], name_of(*one)][0]
-    if known.method == "two halves":  # of float16 sums, which fit into fewer bits
-        changes = [{"method": table.METHODS.index("blocks"), "products": known.stored}]
+def test_another_arithmetic_is_refused(case):
+    gpu, input_type, accumulator = case
+    mma = table.rows()[ARCHITECTURES[gpu], name_of(*case)][0]
+    if mma.method == "two halves":  # of float16 sums, which fit into fewer bits
+        changes = [{"method": table.METHODS.index("blocks"), "products": mma.stored}]
     else:
         # float16 sums hide some of the bits of float16 products.
         steps = (-1, 1) if accumulator == "f32" else (-1,) if input_type != "f16" else (-8,)
-        changes = [{"fraction_bits": known.fraction_bits + step} for step in steps]
-        if known.products > 4 or input_type == "f16":
-            changes.append({"products": known.products // 2})
-        other = (table.ROUNDINGS.index(known.rounding) + 1) % 2
-        changes += [{"rounding": other}] * (accumulator == "f32")
-    missed = [change for change in changes if wrong(one, **change) == 0]
+        changes = [{"fraction_bits": mma.fraction_bits + step} for step in steps]
+        if mma.products > 4 or input_type == "f16":
+            changes.append({"products": mma.products // 2})
+        rounding = (table.ROUNDINGS.index(mma.rounding) + 1) % 2
+        changes += [{"rounding": rounding}] * (accumulator == "f32")
+    missed = [change for change in changes if wrong(case, **change) == 0]
     assert missed == []
 
 
 def test_every_generation_has_its_own_bits():
     """The rows of Volta, Ampere and Hopper cannot take each other's place."""
-    for gpu, other in (("V100", "Ampere"), ("A100", "Hopper"), ("H100", "Ampere")):
-        one = (gpu, "f16", "f32")
-        arithmetic = table.rows()[other, name_of(*one)][1].arithmetic
+    for gpu, arch in (("V100", "Ampere"), ("A100", "Hopper"), ("H100", "Ampere")):
+        case = (gpu, "f16", "f32")
+        arithmetic = table.rows()[arch, name_of(*case)][1].arithmetic
         changes = {"products": arithmetic.products, "fraction_bits": arithmetic.fraction_bits}
-        assert wrong(one, **changes) > 10
+        assert wrong(case, **changes) > 10
 
 
 def test_instructions_of_the_same_arithmetic_have_the_same_evidence():

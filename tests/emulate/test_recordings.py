@@ -21,10 +21,10 @@ def test_there_are_recordings():
 @EVERY
 def test_bits_of_an_h200(name):
     recorded = recordings.load(name)
-    found = emulate.mma(instruction=recorded.instruction, **recorded.operands())
-    wrong = recorded.wrong(found)
-    kinds = {str(kind) for kind in recorded.category[wrong.flatten(1).any(1).numpy()]}
-    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()} differ, of {kinds}"
+    result = emulate.mma(instruction=recorded.instruction, **recorded.operands())
+    mask = recorded.wrong(result)
+    kinds = {str(kind) for kind in recorded.category[mask.flatten(1).any(1).numpy()]}
+    assert not mask.any(), f"{int(mask.sum())} of {mask.numel()} differ, of {kinds}"
 
 
 @EVERY
@@ -35,54 +35,54 @@ def test_evidence_is_named(name):
 
 def wrong_results(recorded, **changes):
     """How many results differ from the recording if the arithmetic has other numbers."""
-    known, row = table.rows()["Hopper", recorded.instruction]
-    changed = table.Arithmetic.from_buffer_copy(row.arithmetic)
+    mma, row = table.rows()["Hopper", recorded.instruction]
+    arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
     for field, value in changes.items():
-        setattr(changed, field, value)
+        setattr(arithmetic, field, value)
     options = (recorded.c, recorded.metadata, recorded.satfinite)
-    found = instruction.multiply(known, changed, recorded.a, recorded.b, *options)
-    return int(recorded.wrong(found).sum())
+    result = instruction.multiply(mma, arithmetic, recorded.a, recorded.b, *options)
+    return int(recorded.wrong(result).sum())
 
 
-def mutations(name, known):
+def mutations(name, mma):
     """Changed numbers of a row, each of which the recordings have to refuse."""
-    if known.method == "blocks":
-        yield {"products": known.products // 2}
+    if mma.method == "blocks":
+        yield {"products": mma.products // 2}
     else:  # all products at once, and the accumulator with them
-        yield {"method": table.METHODS.index("blocks"), "products": known.stored}
+        yield {"method": table.METHODS.index("blocks"), "products": mma.stored}
     for step in [COARSE[name]] if name in COARSE else (-1, 1):
-        yield {"fraction_bits": known.fraction_bits + step}
-    if known.rounding == "FP32, toward zero":
+        yield {"fraction_bits": mma.fraction_bits + step}
+    if mma.rounding == "FP32, toward zero":
         yield {"rounding": table.ROUNDINGS.index("14 bits, toward zero")}
-    if known.rounding == "14 bits, toward zero":
+    if mma.rounding == "14 bits, toward zero":
         yield {"rounding": table.ROUNDINGS.index("FP32, toward zero")}
 
 
 @EVERY
 def test_another_arithmetic_is_refused(name):
     recorded = recordings.load(name)
-    known = table.rows()["Hopper", recorded.instruction][0]
-    if known.method not in ("blocks", "two halves"):
+    mma = table.rows()["Hopper", recorded.instruction][0]
+    if mma.method not in ("blocks", "two halves"):
         pytest.skip("integers and chains of FMAs have no such numbers")
     assert wrong_results(recorded) == 0
-    missed = [c for c in mutations(name, known) if wrong_results(recorded, **c) == 0]
+    missed = [c for c in mutations(name, mma) if wrong_results(recorded, **c) == 0]
     assert missed == []
 
 
 @pytest.mark.parametrize("name", [name for name in recordings.NAMES if name.endswith("_x2")])
 def test_two_instructions_are_no_single_block(name):
     recorded = recordings.load(name)
-    known, row = table.rows()["Hopper", recorded.instruction]
-    double = replace(known, shape=(*known.shape[:2], 2 * known.shape[2]))
-    changed = table.Arithmetic.from_buffer_copy(row.arithmetic)
-    changed.products *= 2
-    found = instruction.multiply(double, changed, recorded.a, recorded.b, recorded.c)
-    assert recorded.wrong(found).any()
+    mma, row = table.rows()["Hopper", recorded.instruction]
+    double = replace(mma, shape=(*mma.shape[:2], 2 * mma.shape[2]))
+    arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
+    arithmetic.products *= 2
+    result = instruction.multiply(double, arithmetic, recorded.a, recorded.b, recorded.c)
+    assert recorded.wrong(result).any()
 
 
 @pytest.mark.parametrize("name", ["mma_bf16_f32_k16", "wgmma_bf16_f32", "wgmma_f16_f16"])
 @pytest.mark.parametrize("step", [-4, 4])
 def test_another_lowest_exponent_is_refused(name, step):
     recorded = recordings.load(name)
-    known = table.rows()["Hopper", recorded.instruction][0]
-    assert wrong_results(recorded, lowest_exponent=known.lowest_exponent + step) > 0
+    mma = table.rows()["Hopper", recorded.instruction][0]
+    assert wrong_results(recorded, lowest_exponent=mma.lowest_exponent + step) > 0

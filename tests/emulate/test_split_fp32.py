@@ -40,14 +40,14 @@ def data():
 
 
 def has_recorded_bits(number):
-    one = PROBLEMS[number]
+    case = PROBLEMS[number]
     data().seed(number)
-    a, b = recorded_bits.operands_of(data(), one)
+    a, b = recorded_bits.operands_of(data(), case)
     # The record is older than slices of k: the name of a kernel asks for one slice.
-    options = {"kernel": RECORD[str(number)]["kernels"][0]} | recorded_bits.options_of(data(), one)
-    found = emulate.mm(a, b, **options)
+    options = {"kernel": RECORD[str(number)]["kernels"][0]} | recorded_bits.options_of(data(), case)
+    result = emulate.mm(a, b, **options)
     times = 2 if number in RECORDED_TWICE else 1
-    return recorded_bits.digest(*[found] * times) == RECORD[str(number)]["bits"]
+    return recorded_bits.digest(*[result] * times) == RECORD[str(number)]["bits"]
 
 
 @pytest.mark.parametrize("number", [*RECORDED, *RECORDED_TWICE])
@@ -97,8 +97,8 @@ def widen(x, rows, exponent=-40):
 
 
 def uses_alternative(a, b):
-    found = product(a, b, F16)
-    return torch.equal(found, product(a, b, F64))
+    result = product(a, b, F16)
+    return torch.equal(result, product(a, b, F64))
 
 
 @pytest.mark.parametrize("side", "ab")
@@ -163,16 +163,16 @@ def test_only_marked_tiles_are_computed_again():
     a, b = operands(200, 200)
     a[70, 3] = inf
     b[9, 130] = nan
-    found, again = product(a, b, F16), product(a, b, F64)
+    result, float64_sums = product(a, b, F16), product(a, b, F64)
     clean = product(a.nan_to_num(0, 0, 0).index_fill(0, torch.tensor([70]), 0), b, F16)
     tiles = torch.zeros(4, 4, dtype=torch.bool)
     tiles[1], tiles[:, 2] = True, True
     mask = tiles.repeat_interleave(64, 0).repeat_interleave(64, 1)[:200, :200]
-    assert same_bits(found[mask], again[mask])
-    assert torch.equal(found[~mask], clean[~mask])
-    assert not torch.equal(clean[~mask], again[~mask])
-    assert (found.view(torch.int32)[:, 130] == 0x7FFFFFFF).all()
-    assert torch.equal(found[70].isnan(), (a[70].double() @ b.double()).isnan())
+    assert same_bits(result[mask], float64_sums[mask])
+    assert torch.equal(result[~mask], clean[~mask])
+    assert not torch.equal(clean[~mask], float64_sums[~mask])
+    assert (result.view(torch.int32)[:, 130] == 0x7FFFFFFF).all()
+    assert torch.equal(result[70].isnan(), (a[70].double() @ b.double()).isnan())
 
 
 def test_small_results_of_wide_rows_are_computed_again():
@@ -181,14 +181,14 @@ def test_small_results_of_wide_rows_are_computed_again():
     a[77, 5] = 2.0**-60
     b[:, 100] = 0
     b[5, 100] = 3.0
-    found, again, clean = product(a, b, F16), product(a, b, F64), product(a, b, F16)
-    assert found[77, 100] == 3 * 2.0**-60
+    result, float64_sums, clean = product(a, b, F16), product(a, b, F64), product(a, b, F16)
+    assert result[77, 100] == 3 * 2.0**-60
     tile = (slice(64, 128), slice(64, 128))
-    assert torch.equal(found[tile], again[tile])
-    assert not torch.equal(found[:64], again[:64])
+    assert torch.equal(result[tile], float64_sums[tile])
+    assert not torch.equal(result[:64], float64_sums[:64])
     assert product(b.mT, a.mT, F16)[100, 77] == 3 * 2.0**-60
     assert product(a, b, BF16)[77, 100] == 3 * 2.0**-60
-    assert same_bits(found, clean)
+    assert same_bits(result, clean)
 
 
 @pytest.mark.parametrize(("terms", "limit"), [(2, K * 2.0**3), (3, K * 2.0 ** (58 - 109))])
@@ -204,8 +204,8 @@ def test_the_threshold(terms, limit):
     for sign in (1, -1):
         assert split_fp32.inaccurate(kind, K, sign * least, ranges, ranges)[:3, :3].sum() == 0
         below = torch.nextafter(least, torch.tensor(0.0))
-        found = split_fp32.inaccurate(kind, K, sign * below, ranges, ranges)
-        assert torch.equal(found, least > 0)
+        mask = split_fp32.inaccurate(kind, K, sign * below, ranges, ranges)
+        assert torch.equal(mask, least > 0)
 
 
 def test_ranges_of_rows():
@@ -226,9 +226,9 @@ def test_terms_of_one_element(exponent, terms):
     """A power of two has one term, however far from 1."""
     kind = split_fp32.kind_of(terms, K)
     x = torch.full((1, 1), 2.0**exponent)
-    first, *others = split_fp32.split(split_fp32.Rows(x, split_ranges.ranges_of(x)), kind)
+    first, *rest = split_fp32.split(split_fp32.Rows(x, split_ranges.ranges_of(x)), kind)
     assert first[0, 0] == 2.0**kind.top
-    assert all((term == 0).all() for term in others)
+    assert all((term == 0).all() for term in rest)
 
 
 def bound(a, b):
@@ -264,11 +264,11 @@ def mixed(kind):
 def test_results_are_accurate(kind, kernel):
     a, b = mixed(kind)
     exact = a.double() @ b.double()
-    found = product(a, b, kernel)
+    result = product(a, b, kernel)
     fits = exact.abs() < 2.0**128
     assert fits.float().mean() > 0.9
-    assert ((found.double() - exact).abs() <= bound(a, b))[fits].all()
-    assert (found[~fits].isinf()).all()
+    assert ((result.double() - exact).abs() <= bound(a, b))[fits].all()
+    assert (result[~fits].isinf()).all()
 
 
 def test_products_below_the_float32_range_are_rounded_once():
@@ -312,13 +312,13 @@ def test_the_alternative_of_a_plan():
 def test_an_alternative_of_bfloat16_terms():
     rows = {row["name"]: row for row in info.catalog()}
     a, b = spread(operands()[0], 20), operands()[1]
-    main, other = (
+    main, alternative = (
         next(row for name, row in rows.items() if name.endswith(f"_tn_{word}"))
         for word in (F16, BF16)
     )
-    passes = split_product.Passes(other, (False, False), (True, True), False)
-    found = split_product.of_terms(sums.Kernel(main, "Hopper", False), passes, a, b)
-    assert torch.equal(found, product(a, b, other["name"]))
+    passes = split_product.Passes(alternative, (False, False), (True, True), False)
+    result = split_product.of_terms(sums.Kernel(main, "Hopper", False), passes, a, b)
+    assert torch.equal(result, product(a, b, alternative["name"]))
 
 
 @pytest.mark.parametrize("layout", ["TN", "NN", "TT", "NT"])
@@ -338,16 +338,16 @@ def test_the_rows_of_a_batch_are_one_dimension():
     """Without a batch of b, tiles continue into the next matrix."""
     a, b = operands(3 * 50, 72)
     a[49, 3] = inf
-    whole, batched = product(a, b, F16), product(a.view(3, 50, K), b, F16)
-    assert same_bits(batched.view(150, 72), whole)
+    matrix, batched = product(a, b, F16), product(a.view(3, 50, K), b, F16)
+    assert same_bits(batched.view(150, 72), matrix)
     clean = product(a.nan_to_num(0, 0, 0), b, F16)
-    assert not torch.equal(whole[50:64], clean[50:64])
-    assert torch.equal(whole[64:], clean[64:])
+    assert not torch.equal(matrix[50:64], clean[50:64])
+    assert torch.equal(matrix[64:], clean[64:])
 
 
 @pytest.mark.parametrize("shared", ["", "a", "b"])
 def test_one_decision_for_a_batch(shared):
-    """Words of all matrices count; those of an operand that serves every batch count once."""
+    """Words of all matrices count; an operand that serves every batch counts once."""
     a, b = (torch.stack([operands(24, 20, LONG_K)[side] for _ in range(3)]) for side in (0, 1))
     a, b = (x[:1] if shared == name else x for name, x in (("a", a), ("b", b)))
     for rows in (5, 6, 15, 16):
@@ -368,11 +368,11 @@ def test_recomputed_tiles_have_the_epilogue_too():
     a[9, 9] = inf
     options = {"bias": torch.randn(70), "residual": torch.randn(130, 70), "alpha": -0.5}
     options |= {"activation": "relu", "out_dtype": torch.bfloat16}
-    found, again = product(a, b, F16, **options), product(a, b, F64, **options)
-    assert same_bits(found[:64], again[:64])
+    result, float64_sums = product(a, b, F16, **options), product(a, b, F64, **options)
+    assert same_bits(result[:64], float64_sums[:64])
     clean = product(a.nan_to_num(0, 0, 0), b, F16, **options)
-    assert torch.equal(found[64:], clean[64:])
-    assert (found[9][b[9] < 0] == inf).all()
+    assert torch.equal(result[64:], clean[64:])
+    assert (result[9][b[9] < 0] == inf).all()
 
 
 def test_a_result_by_columns():
@@ -381,8 +381,8 @@ def test_a_result_by_columns():
     a[9, 9], out = nan, torch.empty(70, 130).mT
     plan = tcgemm.explain(a, b, precision="highest", device="H200", kernel=F16, out=out)
     assert plan.swap_ab
-    found = product(a, b, F16, out=out)
-    assert same_bits(found, product(b.mT, a.mT, F16).mT)
+    result = product(a, b, F16, out=out)
+    assert same_bits(result, product(b.mT, a.mT, F16).mT)
     rows = product(a, b, F16)
-    assert same_bits(found[:64], rows[:64])  # computed again
-    assert not torch.equal(found[64:], rows[64:])
+    assert same_bits(result[:64], rows[:64])  # computed again
+    assert not torch.equal(result[64:], rows[64:])

@@ -11,15 +11,15 @@ ROW = "sm90a_bf16_f32_64x64x64_w1_s12_nn@1/4"
 def test_the_tuned_slices_are_added():
     a, b = torch.randn(4, 1024).bfloat16(), torch.randn(1024, 8).bfloat16()
     options = {"out_dtype": torch.float32, "device": "H200"}
-    planned = tcgemm.emulate.mm(a, b, **options)
-    wanted = tcgemm.emulate.mm(a, b, **options, kernel=ROW)
-    assert not torch.equal(planned, wanted)
+    result = tcgemm.emulate.mm(a, b, **options)
+    expected = tcgemm.emulate.mm(a, b, **options, kernel=ROW)
+    assert not torch.equal(result, expected)
     product = tcgemm.explain(a, b, device="H200").product
     try:
         assert query.ask("_set_tuned", "H200", product, ROW)
-        assert torch.equal(tcgemm.emulate.mm(a, b, **options), wanted)
+        assert torch.equal(tcgemm.emulate.mm(a, b, **options), expected)
         with tcgemm.batch_invariant():
-            one = tcgemm.emulate.mm(a, b, **options)
+            single = tcgemm.emulate.mm(a, b, **options)
     finally:
         tuned.forget()
-    assert torch.equal(one, tcgemm.emulate.mm(a, b, **options, kernel=ROW.replace("/4", "/1")))
+    assert torch.equal(single, tcgemm.emulate.mm(a, b, **options, kernel=ROW.replace("/4", "/1")))

@@ -33,9 +33,9 @@ def ways(threads, address, width, first=0):
 @pytest.mark.parametrize("tile", [32, 64, 96, 128])
 def test_the_padding_of_the_document_that_is_fastest_has_no_conflicts(tile):
     """The document has 6.3, 8.2, 9.2 and 8.2 TFLOP/s for 32x32, in this order of paddings."""
-    found = [conflicts.of("001_5_shared_a", (tile, pad)) for pad in (0, 2, 4, 6)]
-    assert [each["LDS a"] for each in found] == [4, 2, 1, 2]
-    assert {each["STS a"] for each in found} == {1}
+    results = [conflicts.of("001_5_shared_a", (tile, pad)) for pad in (0, 2, 4, 6)]
+    assert [counts["LDS a"] for counts in results] == [4, 2, 1, 2]
+    assert {counts["STS a"] for counts in results} == {1}
 
 
 EXPECTED = {
@@ -70,15 +70,15 @@ def test_padding_of_the_hgemm_removes_the_conflicts_of_its_fragments():
 
 @pytest.mark.parametrize("step", ["004_3_0", "004_3_1", "004_3_2_outside", "001_6_shared_ab"])
 def test_the_last_steps_have_no_conflicts(step):
-    _, allowed = conflicts.STEPS[step]
-    for parameters in itertools.product(*allowed):
+    _, ranges = conflicts.STEPS[step]
+    for parameters in itertools.product(*ranges):
         assert set(conflicts.of(step, parameters).values()) == {1}, parameters
 
 
 def test_every_step_has_an_answer():
-    without = [step for step in sources.names() if step not in conflicts.STEPS]
+    others = [step for step in sources.names() if step not in conflicts.STEPS]
     assert set(conflicts.STEPS) <= set(sources.names())
-    for step in without:
+    for step in others:
         assert conflicts.of(step) == {}
         assert "__shared__" not in sources.source(step)
     for step in conflicts.STEPS:
@@ -89,8 +89,8 @@ def test_every_variant_has_an_answer():
     variants = [(step, variant) for step in STEPS for variant in step.variants]
     assert len(variants) > 100
     for step, variant in variants:
-        found = conflicts.of(step.name, variant.parameters)
-        assert bool(found) is (step.name in conflicts.STEPS)
+        counts = conflicts.of(step.name, variant.parameters)
+        assert bool(counts) is (step.name in conflicts.STEPS)
 
 
 # The simulation.
@@ -156,8 +156,8 @@ def test_004_2_lane_by_lane():
             return offset(warp // 4 * 32 + lane % 16 + 16 * i, 2 * product + lane // 16)
 
         loads = max(loads, ways(256, address, 16))
-    found = conflicts.of("004_2_1")
-    assert (found["STS.128"], found["ldmatrix a"]) == (stores, loads)
+    counts = conflicts.of("004_2_1")
+    assert (counts["STS.128"], counts["ldmatrix a"]) == (stores, loads)
 
 
 @pytest.mark.parametrize("tile", [32, 96])
@@ -168,21 +168,21 @@ def test_001_5_lane_by_lane(tile, padding):
     for r in range(tile // 8):
         worst = max(worst, ways(32, lambda i, r=r: 8 * (r * 8 + i // 4 + i % 4 * pitch), 8))
     stores = ways(4 * tile, lambda i: 8 * (i % tile + i // tile * pitch), 8)
-    found = conflicts.of("001_5_shared_a", (tile, padding))
-    assert found == {"STS a": stores, "LDS a": worst}
+    counts = conflicts.of("001_5_shared_a", (tile, padding))
+    assert counts == {"STS a": stores, "LDS a": worst}
 
 
 def test_002_lane_by_lane():
     """Four adjacent elements of a row in one LDS.128, as the machine code has them."""
-    found = max(ways(256, lambda t, i=i: 4 * (t % 16 * 16 + i), 16) for i in range(0, 16, 4))
-    assert conflicts.of("002_1_block")["LDS.128 a"] == found
+    worst = max(ways(256, lambda t, i=i: 4 * (t % 16 * 16 + i), 16) for i in range(0, 16, 4))
+    assert conflicts.of("002_1_block")["LDS.128 a"] == worst
     assert max(ways(256, lambda t, i=i: 4 * (t % 16 * 16 + i), 4) for i in range(16)) == 8
-    found = max(
+    worst = max(
         ways(64, lambda t, i=i, r=r: 4 * ((t % 8 * 8 + r) * 64 + i), 4)
         for i in range(64)
         for r in range(8)
     )
-    assert conflicts.of("002_3_thread2d")["LDS a"] == found
+    assert conflicts.of("002_3_thread2d")["LDS a"] == worst
 
 
 @pytest.mark.parametrize("number", range(len(hgemm_tile.TILES)))
@@ -213,8 +213,8 @@ def test_000_lane_by_lane(number):
             for i in range(0, blocks, 4 if tile.ldmatrix else 1):
                 at = offset(8 * i, 0) + step * 16
                 width = 16 if tile.ldmatrix else 4
-                found = ways(threads, lambda t, at=at, lane=lane_offset: lane(t) + at, width)
-                loads[matrix] = max(loads[matrix], found)
+                count = ways(threads, lambda t, at=at, lane=lane_offset: lane(t) + at, width)
+                loads[matrix] = max(loads[matrix], count)
     assert list(conflicts.of("000_hgemm", (number,)).values()) == [copies, loads["a"], loads["b"]]
 
 
@@ -222,17 +222,17 @@ def test_000_lane_by_lane(number):
 
 
 def test_tiles_are_those_of_the_kernel():
-    found = re.findall(r"launch_tile<(\d[\d, ]+)>", sources.source("000_hgemm"))
-    assert [tuple(map(int, each.split(","))) for each in found] == [
-        tuple(tile)[: each.count(",") + 1]
-        for each, tile in zip(found, hgemm_tile.TILES, strict=True)
+    texts = re.findall(r"launch_tile<(\d[\d, ]+)>", sources.source("000_hgemm"))
+    assert [tuple(map(int, text.split(","))) for text in texts] == [
+        tuple(tile)[: text.count(",") + 1]
+        for text, tile in zip(texts, hgemm_tile.TILES, strict=True)
     ]
     defaults = hgemm_tile.HgemmTile(1, 1, 1, 1, 1)
     header = (sources.folder() / "000_tile.cuh").read_text()
     assert "bool padded = true, int distance = 5,\n          bool ldmatrix = false>" in header
     assert (defaults.padded, defaults.distance, defaults.ldmatrix) == (1, 5, 0)
-    for each, tile in zip(found, hgemm_tile.TILES, strict=True):
-        assert tuple(tile)[each.count(",") + 1 :] == tuple(defaults)[each.count(",") + 1 :]
+    for text, tile in zip(texts, hgemm_tile.TILES, strict=True):
+        assert tuple(tile)[text.count(",") + 1 :] == tuple(defaults)[text.count(",") + 1 :]
 
 
 @pytest.mark.parametrize(

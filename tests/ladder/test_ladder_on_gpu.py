@@ -62,8 +62,8 @@ def test_a_wrong_kernel_is_found(monkeypatch):
 def test_bits_are_those_of_the_instruction(name, instruction):
     arch = "Hopper" if torch.cuda.get_device_capability()[0] == 9 else "Ampere"
     a, b, out = product(name, (256, 256, 192))
-    wanted = emulate.mma(a.cpu(), b.cpu(), instruction=instruction, arch=arch)
-    assert torch.equal(out.cpu(), wanted)
+    expected = emulate.mma(a.cpu(), b.cpu(), instruction=instruction, arch=arch)
+    assert torch.equal(out.cpu(), expected)
 
 
 def test_every_tile_of_000_has_the_bits_of_the_instruction():
@@ -72,12 +72,12 @@ def test_every_tile_of_000_has_the_bits_of_the_instruction():
     data = problem.build(named(names[0])[0], (256, 256, 192), sets=1)
     arch = "Hopper" if torch.cuda.get_device_capability()[0] == 9 else "Ampere"
     a, b = data.a[0], data.b[0]
-    wanted = emulate.mma(a.cpu(), b.cpu(), instruction="mma.m16n8k8.f16.f16.f16", arch=arch)
+    expected = emulate.mma(a.cpu(), b.cpu(), instruction="mma.m16n8k8.f16.f16.f16", arch=arch)
     assert len(names) == 11
     for name in names:
         out = data.out[0].fill_(float("nan"))
         call.launch(*named(name), a, b, out)
-        assert torch.equal(out.cpu(), wanted), name
+        assert torch.equal(out.cpu(), expected), name
 
 
 def test_sums_outside():
@@ -85,12 +85,12 @@ def test_sums_outside():
     arch = "Hopper" if torch.cuda.get_device_capability()[0] == 9 else "Ampere"
     for bits in (32, 16):
         a, b, out = product(f"004_3_2_outside f{bits} inside", (128, 256, 224))
-        wanted = torch.zeros(128, 256)
+        expected = torch.zeros(128, 256)
         for i in range(0, 224, 32):
             part = (a[:, i : i + 32].cpu(), b[i : i + 32].cpu())
             name = f"mma.m16n8k16.f{bits}.f16.f16"
-            wanted += emulate.mma(*part, instruction=name, arch=arch).float()
-        assert torch.equal(out.cpu(), wanted)
+            expected += emulate.mma(*part, instruction=name, arch=arch).float()
+        assert torch.equal(out.cpu(), expected)
 
 
 def test_003_has_one_order():
@@ -102,7 +102,7 @@ def test_003_has_one_order():
         call.launch(*named(f"003_{name}"), data.a[0], data.b[0], data.out[0], cycles)
         assert bool((cycles > 0).all())
         results.append(data.out[0].clone())
-    assert all(torch.equal(each, results[0]) for each in results[1:])
+    assert all(torch.equal(result, results[0]) for result in results[1:])
 
 
 @pytest.mark.parametrize("k", [1, 8, 40, 63])
@@ -125,23 +125,23 @@ def test_zero_fill(k):
 def test_a_run_stores_and_resumes(tmp_path, monkeypatch):
     path = tmp_path / "ladder.json"
     results = ladder.run(("003", "002"), 256, path=path, min_ms=1.0)
-    assert [each["step"] for each in results["records"]] == [
+    assert [row["step"] for row in results["records"]] == [
         step.name for step, _ in problem.every(("002", "003"))
     ]
-    for each in results["records"]:
-        assert each["exact"] and 0 < each["error"] < 1 and each["us"] > 0 and each["x_cublas"] > 0
-        assert each["local_bytes"] == 0 and each["registers"] > 10
+    for row in results["records"]:
+        assert row["exact"] and 0 < row["error"] < 1 and row["us"] > 0 and row["x_cublas"] > 0
+        assert row["local_bytes"] == 0 and row["registers"] > 10
     assert measure.load(path)["header"]["gpu"] == torch.cuda.get_device_name()
     monkeypatch.setattr(measure, "_measure", None)
-    again = ladder.run(("003", "002"), 256, path=path, resume=True)
-    assert len(again["records"]) == len(results["records"])
+    resumed = ladder.run(("003", "002"), 256, path=path, resume=True)
+    assert len(resumed["records"]) == len(results["records"])
 
 
 def test_sizes_that_a_step_does_not_take_are_named():
     records = ladder.run("004", 4096 + 32, min_ms=1.0)["records"]
-    refused = {each["step"]: each["refused"] for each in records}
-    assert refused["004_1_0"] is None
-    assert "N is 4128, but 004_3_1 takes multiples of 128" in refused["004_3_1"]
+    refusals = {record["step"]: record["refused"] for record in records}
+    assert refusals["004_1_0"] is None
+    assert "N is 4128, but 004_3_1 takes multiples of 128" in refusals["004_3_1"]
 
 
 def test_a_kernel_runs_on_the_current_stream():

@@ -34,24 +34,24 @@ TARGETS = ("sm_80", "sm_90")
 
 @functools.cache
 def kernels(step, target="sm_90"):
-    found = machine_code.of(step, target)
-    if found is None:
+    result = machine_code.of(step, target)
+    if result is None:
         build = _library.rebuild("TORCH_CUDA_ARCH_LIST=all ")
         pytest.skip(f"no code for {target} was built; this builds it: {build}")
-    return found
+    return result
 
 
 def tensor(kernel):
     """The opcodes of the tensor cores in a kernel."""
-    return {each for each in kernel.opcodes if re.match(r"[A-Z]MMA\b", each)}
+    return {opcode for opcode in kernel.opcodes if re.match(r"[A-Z]MMA\b", opcode)}
 
 
 @built
 @pytest.mark.parametrize("step", sources.names())
 def test_no_kernel_uses_local_memory(step):
-    found = kernels(step)
-    assert found
-    for kernel in found:
+    result = kernels(step)
+    assert result
+    for kernel in result:
         assert (kernel.local_bytes, kernel.spills) == (0, 0), kernel.name
         assert 16 <= kernel.registers <= 255
 
@@ -94,7 +94,7 @@ def test_the_peak_has_the_two_float64_instructions():
     small, large = sorted(kernels("001_peak"), key=lambda kernel: kernel.name)
     assert (small.name, tensor(small)) == ("multiply_001_peak", {"DMMA.8x8x4"})
     assert (large.name, tensor(large)) == ("multiply_001_peak_sm90", {"DMMA.16x8x16"})
-    (empty,) = (each for each in kernels("001_peak", "sm_80") if each.name == large.name)
+    (empty,) = (entry for entry in kernels("001_peak", "sm_80") if entry.name == large.name)
     assert not tensor(empty)
 
 
@@ -126,19 +126,19 @@ def test_only_pipelines_copy_asynchronously():
 @pytest.mark.parametrize("step", conflicts.STEPS)
 def test_accesses_have_the_widths_of_the_computed_conflicts(step):
     """ "LDS.128 a" stands for LDS.128; float64 fragments are read by generic loads."""
-    function, allowed = conflicts.STEPS[step]
-    names = [name.split()[0] for name in function(*(values[0] for values in allowed))]
+    function, ranges = conflicts.STEPS[step]
+    names = [name.split()[0] for name in function(*(values[0] for values in ranges))]
     doubles = step.startswith("001")
     expected = {"ldmatrix": r"LDSM\.", "cp.async": r"LDGSTS\.", "STS.128": r"STS\.128$"}
     expected |= {"STS": r"STS\.64$" if doubles else r"STS$", "STS.U16": r"STS\.U16$"}
     expected |= {"LDS": r"LD\.E\.64$" if doubles else r"LDS$", "LDS.128": r"LDS\.128$"}
     for kernel in kernels(step):
-        found = [expected[name] for name in names]
+        patterns = [expected[name] for name in names]
         if kernel.arguments and kernel.arguments[-1] == 1 and step == "000_hgemm":
-            found[1:] = [r"LDSM\."] * 2
-        for pattern in found:
-            assert any(re.match(pattern, each) for each in kernel.loop), (kernel.name, pattern)
-        assert any(re.match(r"LDS\.", each) for each in kernel.loop) is ("LDS.128" in names)
+            patterns[1:] = [r"LDSM\."] * 2
+        for pattern in patterns:
+            assert any(re.match(pattern, opcode) for opcode in kernel.loop), (kernel.name, pattern)
+        assert any(re.match(r"LDS\.", opcode) for opcode in kernel.loop) is ("LDS.128" in names)
 
 
 # The stores of 000.
@@ -150,11 +150,11 @@ def test_ptxas_keeps_no_distance_between_the_stores(target):
     code = {kernel.arguments: kernel for kernel in kernels("000_hgemm", target)}
     assert set(code) == {tuple(tile) for tile in hgemm_tile.TILES}
     for number, tile in enumerate(hgemm_tile.TILES):
-        found = machine_code.store_spacing(number, target)
-        assert found is not None
+        spacing = machine_code.store_spacing(number, target)
+        assert spacing is not None
         copies = (tile.m + tile.n) * tile.k // 8 // tile.threads
-        assert sum(found.values()) == copies - 1
-        assert tile.distance == 0 or tile.distance not in found, (number, found)
+        assert sum(spacing.values()) == copies - 1
+        assert tile.distance == 0 or tile.distance not in spacing, (number, spacing)
         loop = code[tuple(tile)].loop
         assert (loop["STS.128"], loop["LDG.E.128"]) == (copies, copies)
         assert loop["HMMA.1688.F16"] == tile.warp_m // 16 * tile.warp_n // 8 * tile.k // 8
@@ -254,9 +254,9 @@ def test_nvcc_compiles_the_ladders(tmp_path):
         command += ["--expt-relaxed-constexpr", "-I", ROOT / "csrc"]
         command += ["--threads", "2", "-odir", tmp_path / arch]
         (tmp_path / arch).mkdir()
-        done = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[:2000]
-        said = done.stdout + done.stderr
-        assert toolchain.check_ptxas(said) == ([], [])  # it reports spilled registers
-        assert said.count("Compiling entry function") == said.count(f"for '{arch}'") > len(files)
-        assert {path.stem for path in (tmp_path / arch).iterdir()} == {each.stem for each in files}
+        process = subprocess.run([*command, *files], capture_output=True, text=True, timeout=300)
+        assert process.returncode == 0, process.stderr[:2000]
+        text = process.stdout + process.stderr
+        assert toolchain.check_ptxas(text) == ([], [])  # it reports spilled registers
+        assert text.count("Compiling entry function") == text.count(f"for '{arch}'") > len(files)
+        assert {path.stem for path in (tmp_path / arch).iterdir()} == {file.stem for file in files}

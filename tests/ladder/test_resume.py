@@ -32,16 +32,16 @@ def file_of(document, size, path):
 @pytest.mark.parametrize("document", ["001", "004"])
 def test_a_file_of_the_same_size_goes_on(gpu, tmp_path, document):
     path = file_of(document, 4096, tmp_path / "x.json")
-    found = ladder.run(document, 4096, path=path, resume=True)
-    assert len(found["records"]) == len(measure.load(path)["records"]) > 9
+    results = ladder.run(document, 4096, path=path, resume=True)
+    assert len(results["records"]) == len(measure.load(path)["records"]) > 9
 
 
 def test_the_size_of_the_document_is_compared_too(gpu, tmp_path):
     path = file_of("004", 4096, tmp_path / "x.json")
     assert ladder.run("004", path=path, resume=True)["records"]
-    other = file_of("004", 1024, tmp_path / "y.json")
+    second = file_of("004", 1024, tmp_path / "y.json")
     with pytest.raises(ValueError, match=r"^size is 4096x4096x4096, but .*y\.json has records of"):
-        ladder.run("004", path=other, resume=True)
+        ladder.run("004", path=second, resume=True)
 
 
 def test_another_size_is_refused(gpu, tmp_path, capsys):
@@ -58,9 +58,9 @@ def test_another_size_is_refused(gpu, tmp_path, capsys):
 
 def test_records_of_other_ladders_do_not_matter(gpu, tmp_path):
     path = file_of("004", 1024, tmp_path / "x.json")
-    stored = json.loads(path.read_text())
-    stored["records"] += json.loads(file_of("003", 2048, tmp_path / "y.json").read_text())[
+    content = json.loads(path.read_text())
+    content["records"] += json.loads(file_of("003", 2048, tmp_path / "y.json").read_text())[
         "records"
     ]
-    path.write_text(json.dumps(stored))
+    path.write_text(json.dumps(content))
     assert ladder.run("003", path=path, resume=True)["records"]

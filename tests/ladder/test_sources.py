@@ -35,16 +35,16 @@ def test_without_sources_a_sentence_names_both_folders(tmp_path, monkeypatch):
 
 
 def test_difference_has_the_changed_lines_and_two_around_them():
-    found = sources.difference("003_baseline", "003_permuted").splitlines()
-    assert found[:2] == ["--- 003_baseline.cu", "+++ 003_permuted.cu"]
+    lines = sources.difference("003_baseline", "003_permuted").splitlines()
+    assert lines[:2] == ["--- 003_baseline.cu", "+++ 003_permuted.cu"]
     old, new = (
         "static __device__ int offset(int row, int chunk) { return row * 128 + " + rest
         for rest in ("chunk * 16; }", "(chunk ^ row % 8) * 16; }")
     )
-    assert f"-{old}" in found and f"+{new}" in found
-    last = found.index(f"+{new}")
-    assert [line[:1] for line in found[last + 1 : last + 3]] == [" ", " "]
-    assert found[last + 3].startswith("@@")  # a third line of context would stand here
+    assert f"-{old}" in lines and f"+{new}" in lines
+    last = lines.index(f"+{new}")
+    assert [line[:1] for line in lines[last + 1 : last + 3]] == [" ", " "]
+    assert lines[last + 3].startswith("@@")  # a third line of context would stand here
     assert sources.difference("004_1_0", "004_1_0") == ""
 
 

@@ -45,21 +45,21 @@ TABLE = listing(NAMES, COUNTS)
 
 
 def test_a_listing_is_read():
-    (first, found), (second, other) = stalls.parse(TABLE)
+    (first, counts), (second, other_counts) = stalls.parse(TABLE)
     assert (first, second) == ("004_3_0", "004_2_0")
-    assert list(found["stalls"]) == list(stalls.REASONS)
-    assert found["stalls"]["long_scoreboard"] == 2.25
-    assert found["stalls"]["mio_throttle"] == 10.5
-    assert found["stalls"]["lg_throttle"] == 0
-    assert other["stalls"]["dispatch_stall"] == 2.25
-    del found["stalls"], other["stalls"]
-    assert found == {  # without the metric that is n/a
+    assert list(counts["stalls"]) == list(stalls.REASONS)
+    assert counts["stalls"]["long_scoreboard"] == 2.25
+    assert counts["stalls"]["mio_throttle"] == 10.5
+    assert counts["stalls"]["lg_throttle"] == 0
+    assert other_counts["stalls"]["dispatch_stall"] == 2.25
+    del counts["stalls"], other_counts["stalls"]
+    assert counts == {  # without the metric that is n/a
         "shared_load_conflicts": 1048576,
         "shared_store_conflicts": 0,
         "shared_load_wavefronts": 2097152.5,
         "tensor_percent": 47.25,
     }
-    assert other["tensor_instructions"] == 78 and "tensor_percent" not in other
+    assert other_counts["tensor_instructions"] == 78 and "tensor_percent" not in other_counts
 
 
 def test_kernels_of_others_are_left_out():
@@ -70,12 +70,12 @@ def test_kernels_of_others_are_left_out():
 
 
 def test_launches_get_their_variants():
-    printed = "launched\t004_3_0\t3 stages\nrefused\t004_3_1\tno\tbecause\nlaunched\t004_2_0\t\n"
-    named = stalls.launches(printed)
-    assert named == [("004_3_0", "3 stages"), ("004_2_0", "")]
-    found = stalls.pair(named, stalls.parse(TABLE))
-    assert list(found) == named
-    assert found["004_3_0", "3 stages"]["stalls"]["barrier"] == 1.75
+    output = "launched\t004_3_0\t3 stages\nrefused\t004_3_1\tno\tbecause\nlaunched\t004_2_0\t\n"
+    launches = stalls.launches(output)
+    assert launches == [("004_3_0", "3 stages"), ("004_2_0", "")]
+    pairs = stalls.pair(launches, stalls.parse(TABLE))
+    assert list(pairs) == launches
+    assert pairs["004_3_0", "3 stages"]["stalls"]["barrier"] == 1.75
     for step, kernel in (
         ("000_hgemm", "000"),
         ("001_5_shared_a", "001_5"),
@@ -86,7 +86,7 @@ def test_launches_get_their_variants():
 
 
 @pytest.mark.parametrize(
-    ("named", "sentence"),
+    ("launches", "sentence"),
     [
         ([], "0 kernels were launched, but Nsight Compute measured 2"),
         ([("004_3_0", "3 stages")], "1 kernels were launched, but Nsight Compute measured 2"),
@@ -94,13 +94,13 @@ def test_launches_get_their_variants():
         ([("004_2_0", ""), ("004_3_0", "3 stages")], "004_2_0 .* measured multiply_004_3_0"),
     ],
 )
-def test_other_kernels_than_those_launched_are_refused(named, sentence):
+def test_other_kernels_than_those_launched_are_refused(launches, sentence):
     with pytest.raises(RuntimeError, match=sentence):
-        stalls.pair(named, stalls.parse(TABLE))
+        stalls.pair(launches, stalls.parse(TABLE))
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "sentence"),
+    ("status", "output", "sentence"),
     [
         (
             1,
@@ -124,10 +124,10 @@ def test_other_kernels_than_those_launched_are_refused(named, sentence):
         (9, "", "status 9: it said nothing"),
     ],
 )
-def test_refusals_are_one_sentence(status, said, sentence):
-    with pytest.raises(RuntimeError, match=sentence) as raised:
-        stalls.check(status, said)
-    assert "\n" not in str(raised.value)
+def test_refusals_are_one_sentence(status, output, sentence):
+    with pytest.raises(RuntimeError, match=sentence) as error:
+        stalls.check(status, output)
+    assert "\n" not in str(error.value)
 
 
 def test_success_is_no_refusal():
@@ -178,19 +178,19 @@ def put(tmp_path, monkeypatch):
 
 def test_measure_runs_the_launches_under_ncu(put):
     put(TABLE)
-    found = stalls.measure("004", 512, "launches")
-    assert list(found) == [("004_3_0", "3 stages"), ("004_2_0", "")]
-    assert found["004_2_0", ""]["shared_load_conflicts"] == 12
+    results = stalls.measure("004", 512, "launches")
+    assert list(results) == [("004_3_0", "3 stages"), ("004_2_0", "")]
+    assert results["004_2_0", ""]["shared_load_conflicts"] == 12
 
 
 def test_a_metric_that_a_gpu_lacks_is_left_out(put):
     lacking = stalls.COUNTS["tensor_instructions"]
     at = stalls.METRICS.index(lacking)
-    others = [metric for metric in stalls.METRICS if metric != lacking]
-    put(listing(NAMES, [row[:at] + row[at + 1 :] for row in COUNTS], others), lacking)
-    found = stalls.measure("004", 512, "launches")
-    assert found["004_3_0", "3 stages"]["tensor_percent"] == 47.25
-    assert "tensor_instructions" not in found["004_2_0", ""]
+    metrics = [metric for metric in stalls.METRICS if metric != lacking]
+    put(listing(NAMES, [row[:at] + row[at + 1 :] for row in COUNTS], metrics), lacking)
+    results = stalls.measure("004", 512, "launches")
+    assert results["004_3_0", "3 stages"]["tensor_percent"] == 47.25
+    assert "tensor_instructions" not in results["004_2_0", ""]
 
 
 def test_a_child_that_fails_is_named(put, tmp_path):

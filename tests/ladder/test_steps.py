@@ -23,21 +23,21 @@ def named(name):
     return PAIRS[NAMES.index(name)]
 
 
-def record(name, us, **others):
+def record(name, us, **fields):
     """A record of a step as `run` makes it."""
     step, variant = named(name)
     size = SIZES[step.document]
-    made = problem.record(step, variant, (size, size, size))
-    flops = 2.0 * size**3 * made.pop("repeats")
+    result = problem.record(step, variant, (size, size, size))
+    flops = 2.0 * size**3 * result.pop("repeats")
     conflicts = {0: 4, 2: 2, 4: 1, 6: 2}
     ways = {"LDS a": conflicts[variant.parameters[1]]} if step.name == "001_5_shared_a" else {}
     return (
-        made
+        result
         | {"refused": None, "exact": True, "error": 0.3, "same_bits": True, "conflicts": ways}
         | {"registers": 40, "shared_bytes": 8192, "threads": 128, "blocks": 64, "local_bytes": 0}
         | {"us": us, "iqr_us": 0.1, "tflops": flops / us / 1e6, "percent": None}
         | {"cublas_us": 100.0, "x_cublas": 100.0 / us}
-        | others
+        | fields
     )
 
 
@@ -59,10 +59,10 @@ def test_a_name_is_that_of_one_variant():
 def test_the_library_has_these_steps():
     function = ctypes.CDLL(str(_lab.path())).tcgemm_lab_ladder_step
     function.restype = ctypes.c_char_p
-    found = []
-    while (name := function(len(found))) is not None:
-        found.append(name.decode())
-    assert sorted(found) == sorted({step.name for step in STEPS})
+    names = []
+    while (name := function(len(names))) is not None:
+        names.append(name.decode())
+    assert sorted(names) == sorted({step.name for step in STEPS})
 
 
 @needs_kernels
@@ -75,11 +75,11 @@ def test_a_step_takes_multiples_and_names_others(name):
     assert len({m, n, k}) == 3 or any(largest)
     for i, letter in enumerate("MNK"):
         if multiples[i] > 1:
-            wrong = [m, n, k]
-            wrong[i] += 1
-            expected = f"{letter} is {wrong[i]}, but {step.name} takes "
+            size = [m, n, k]
+            size[i] += 1
+            expected = f"{letter} is {size[i]}, but {step.name} takes "
             limit = f"at most {largest[i]}." if largest[i] else f"multiples of {multiples[i]}."
-            assert call.check(step, variant, *wrong) == expected + limit
+            assert call.check(step, variant, *size) == expected + limit
     assert call.check(step, variant, 0, n, k).startswith("M is 0, but ")
     if not any(largest):
         sizes = (multiples[0] << 13, multiples[1] << 19, multiples[2])
@@ -114,16 +114,16 @@ def test_groups_share_operands():
 
 
 def test_published_figures():
-    made = {name: problem.record(*named(name), (64, 64, 64)) for name in NAMES}
-    assert made["001_5_shared_a 64x64x4, pad 4"]["published"] == 10.0
-    assert made["001_6_shared_ab 64x64x32"]["published"] == 14.5
-    assert made["001_6_shared_ab 32x32x96"]["published"] is None
-    assert made["002_3_thread2d"]["published"] == pytest.approx(2.15)
-    assert made["002_0_naive columns in x"]["published"] is None
-    assert made["003_permuted"]["published"] == 303227
-    assert made["003_permuted"]["published_unit"] == "clocks"
-    assert made["004_3_1 3 stages, warps of 64x32"]["published"] == 153.6
-    assert made["004_3_0 2 stages"]["published"] is None
+    records = {name: problem.record(*named(name), (64, 64, 64)) for name in NAMES}
+    assert records["001_5_shared_a 64x64x4, pad 4"]["published"] == 10.0
+    assert records["001_6_shared_ab 64x64x32"]["published"] == 14.5
+    assert records["001_6_shared_ab 32x32x96"]["published"] is None
+    assert records["002_3_thread2d"]["published"] == pytest.approx(2.15)
+    assert records["002_0_naive columns in x"]["published"] is None
+    assert records["003_permuted"]["published"] == 303227
+    assert records["003_permuted"]["published_unit"] == "clocks"
+    assert records["004_3_1 3 stages, warps of 64x32"]["published"] == 153.6
+    assert records["004_3_0 2 stages"]["published"] is None
 
 
 def test_speeds_over_steps_before():
@@ -135,8 +135,8 @@ def test_speeds_over_steps_before():
         record("004_3_1 3 stages, warps of 64x32", 200.0),
     ]
     measure._compare(records)
-    assert [each["x_before"] for each in records] == [None, 1.8, 500 / 300, 2.0, 1.25]
-    assert [round(each["x_first"], 2) for each in records] == [1, 1.8, 3, 3.6, 4.5]
+    assert [row["x_before"] for row in records] == [None, 1.8, 500 / 300, 2.0, 1.25]
+    assert [round(row["x_first"], 2) for row in records] == [1, 1.8, 3, 3.6, 4.5]
 
 
 def test_tables():
@@ -169,8 +169,8 @@ def test_tables_of_grids():
         | {"us": None, "tflops": None, "refused": "it needs 270336 bytes."}
     )
     records += [record(f"001_peak m8n8k4, {count} times", 10.0 * count) for count in (1, 64)]
-    whole, fives, sixes, plateau = tables.of(results(*records), ["001"])
-    assert [line["step"] for line in whole.rows] == [
+    table, fives, sixes, plateau = tables.of(results(*records), ["001"])
+    assert [line["step"] for line in table.rows] == [
         "001_5_shared_a 32x32x4, pad 0",
         "001_6_shared_ab 64x64x64",
     ]
@@ -229,8 +229,8 @@ GOOD = [
 @pytest.mark.parametrize("name", BAD)
 def test_checks_find(name, monkeypatch):
     monkeypatch.setattr(_stored, "results", lambda kind: {})
-    found = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
-    assert len(found) == 1, found
+    sentences = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
+    assert len(sentences) == 1, sentences
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_checks_find(name, monkeypatch):
 )
 def test_a_check_names_both_variants(name, sentence, monkeypatch):
     monkeypatch.setattr(_stored, "results", lambda kind: {})
-    found = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
-    assert found == [sentence]
+    sentences = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
+    assert sentences == [sentence]
 
 
 def test_checks_accept(monkeypatch):
@@ -280,12 +280,12 @@ def test_files_of_records(tmp_path):
 
 def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
-    found = plot.draw(results(*GOOD, *BAD["near"]), DOCUMENTS, tmp_path)
-    assert [path.name for path in found] == [
+    paths = plot.draw(results(*GOOD, *BAD["near"]), DOCUMENTS, tmp_path)
+    assert [path.name for path in paths] == [
         *("ladder-000.png", "ladder-001.png", "001_peak.png"),
         *("ladder-002.png", "ladder-003.png", "ladder-004.png"),
     ]
-    assert all(2000 < path.stat().st_size < 150_000 for path in found)
+    assert all(2000 < path.stat().st_size < 150_000 for path in paths)
 
 
 def test_pictures_need_matplotlib(tmp_path, monkeypatch, capsys):
@@ -307,20 +307,20 @@ def no_gpu(monkeypatch):
 def test_the_command_without_a_gpu(no_gpu, monkeypatch, capsys):
     monkeypatch.setattr(_stored, "results", lambda kind: {})
     assert main(["ladder", "003"]) == 0
-    said = capsys.readouterr().out
-    assert "torch finds no CUDA GPU" in said and "003_permuted" in said and "004" not in said
-    assert "No results are stored" in said
-    found = {"NVIDIA H200": results(*GOOD)}
-    monkeypatch.setattr(_stored, "results", lambda kind: found if kind == "ladder" else {})
+    text = capsys.readouterr().out
+    assert "torch finds no CUDA GPU" in text and "003_permuted" in text and "004" not in text
+    assert "No results are stored" in text
+    stored = {"NVIDIA H200": results(*GOOD)}
+    monkeypatch.setattr(_stored, "results", lambda kind: stored if kind == "ladder" else {})
     assert main(["ladder", "003", "004"]) == 0
     assert "Ladder 004: spatters mma-matmul" in capsys.readouterr().out
 
 
 def test_the_command_shows_steps_and_files(no_gpu, tmp_path, capsys):
     assert main(["ladder", "004", "--steps"]) == 0
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     names = [step.name for step in ladder.steps("004")]
-    assert "multiply_004_1_0" in said and all(f"{name}.cu" in said for name in names)
+    assert "multiply_004_1_0" in text and all(f"{name}.cu" in text for name in names)
     path = tmp_path / "x.json"
     measure.save(results(*GOOD), path)
     assert main(["ladder", "003", "--stored", str(path)]) == 0
@@ -340,9 +340,9 @@ def test_the_command_shows_steps_and_files(no_gpu, tmp_path, capsys):
     ],
 )
 def test_the_command_refuses(no_gpu, arguments, expected, capsys):
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as error:
         main(["ladder", *arguments])
-    assert ended.value.code == 2 and expected in capsys.readouterr().err
+    assert error.value.code == 2 and expected in capsys.readouterr().err
 
 
 def test_run_needs_a_gpu(no_gpu):

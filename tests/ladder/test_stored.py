@@ -21,9 +21,9 @@ def test_both_gpus_are_stored():
 @pytest.mark.parametrize("gpu", STORED)
 def test_stored_results_keep_the_limits(gpu):
     results = ladder.stored()[gpu]
-    assert {each["step"] for each in results["records"]} == {step.name for step in STEPS}
+    assert {record["step"] for record in results["records"]} == {step.name for step in STEPS}
     assert checks.sentences(results, checks.LIMITS) == []
-    # The order of the paddings of 001_5 is that of the computed conflicts.
+    # The paddings of 001_5 have the order of the computed conflicts.
     assert checks.sentences(results, (checks.paddings,)) == []
 
 
@@ -31,7 +31,7 @@ def test_stored_results_keep_the_limits(gpu):
 def test_a_broken_record_among_them_is_found(gpu):
     results = copy.deepcopy(ladder.stored()[gpu])
     for name in ("000_hgemm", "002_3_thread2d"):
-        next(each for each in results["records"][1:] if each["step"] == name)["same_bits"] = False
+        next(row for row in results["records"][1:] if row["step"] == name)["same_bits"] = False
     assert len(checks.sentences(results, checks.LIMITS)) == 2
 
 
@@ -39,9 +39,9 @@ def test_a_broken_record_among_them_is_found(gpu):
 def test_every_timed_step_has_its_share_of_the_rate(gpu):
     """The H100's were measured before its probe was stored; they get it when they are read."""
     records = ladder.stored()[gpu]["records"]
-    timed = [each for each in records if each.get("clock_mhz") and each["ceiling"]]
-    assert len(timed) > 40
-    assert all(0 < each["percent"] < 100 for each in timed)
+    with_rate = [record for record in records if record.get("clock_mhz") and record["ceiling"]]
+    assert len(with_rate) > 40
+    assert all(0 < record["percent"] < 100 for record in with_rate)
     (table,) = tables.of(ladder.stored()[gpu], ["004"])
     assert all(line["% of peak"] for line in table.rows)
 
@@ -52,21 +52,21 @@ def test_the_share_is_that_of_the_probe():
     record = problem.record(step, step.variants[0], (4096, 4096, 4096))
     record |= {"tflops": 2 * 4096**3 / 400e-6 / 1e12, "clock_mhz": 1500.0}
     rates = {"mma f16 f16 f32 m16n8k16": 1024 * 100.0}
-    wanted = 100 * 2 * 4096**3 / 400e-6 / (2 * 1024 * 100 * 1.5e9)
-    assert problem.percent(record, rates) == pytest.approx(wanted)
+    expected = 100 * 2 * 4096**3 / 400e-6 / (2 * 1024 * 100 * 1.5e9)
+    assert problem.percent(record, rates) == pytest.approx(expected)
     for missing in ({"clock_mhz": None}, {"tflops": None}, {"ceiling": None}, {"ceiling": "x"}):
         assert problem.percent(record | missing, rates) is None
 
 
 def test_stored_shares_stay_and_missing_ones_come(monkeypatch):
     probe = {"header": {"processors": 100}, "records": [{"row": "mma f16", "rate": 512.0}]}
-    known = {"ceiling": "mma f16", "tflops": 51.2, "clock_mhz": 1000.0}
-    records = [known | {"percent": 7.0}, known | {"percent": None}, known | {"ceiling": None}]
-    found = {"NVIDIA X": {"header": {"gpu": "NVIDIA X"}, "records": records}}
+    fields = {"ceiling": "mma f16", "tflops": 51.2, "clock_mhz": 1000.0}
+    records = [fields | {"percent": 7.0}, fields | {"percent": None}, fields | {"ceiling": None}]
+    stored = {"NVIDIA X": {"header": {"gpu": "NVIDIA X"}, "records": records}}
     monkeypatch.setattr(
-        _stored, "results", lambda kind: found if kind == "ladder" else {"NVIDIA X": probe}
+        _stored, "results", lambda kind: stored if kind == "ladder" else {"NVIDIA X": probe}
     )
-    shares = [each["percent"] for each in ladder.stored()["NVIDIA X"]["records"]]
+    shares = [record["percent"] for record in ladder.stored()["NVIDIA X"]["records"]]
     assert shares == [7.0, pytest.approx(50.0), None]
     assert records[1]["percent"] is None  # the stored object is as it was
 
@@ -74,20 +74,20 @@ def test_stored_shares_stay_and_missing_ones_come(monkeypatch):
 def test_everything_is_shown_without_a_gpu(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert cli.main(["ladder"]) == 0
-    said = capsys.readouterr().out
-    assert "torch finds no CUDA GPU" in said and "These results are wrong" not in said
+    text = capsys.readouterr().out
+    assert "torch finds no CUDA GPU" in text and "These results are wrong" not in text
     for gpu in STORED:
-        assert said.count(f" on {gpu}") >= len(DOCUMENTS)
+        assert text.count(f" on {gpu}") >= len(DOCUMENTS)
 
 
 def test_the_blocking_model_finds_a_fastest_tile():
-    """By the costs that the probe measures of the pipe, and by those of a lone instruction."""
+    """By the costs that the probe measures of the pipe, and of a lone instruction."""
     gpu = "NVIDIA H200"
     probe = expand(_stored.results("probe")[gpu])
-    clocks = {each["row"]: each["cpi"] for each in probe["records"] if "cpi" in each}
+    clocks = {record["row"]: record["cpi"] for record in probe["records"] if "cpi" in record}
     pipe = gpus.of_probe(probe)
     lone = dataclasses.replace(pipe, load_shared=clocks["LDS 32"], store_shared=clocks["STS 128"])
-    records = {each["variant"]: each for each in ladder.stored()[gpu]["records"]}
+    records = {record["variant"]: record for record in ladder.stored()[gpu]["records"]}
     times = [records[label]["us"] for label in HGEMM_TILES[:MODELLED]]
     for costs in (pipe, lone):
         bounds = [blocking.bound(tile, costs) for tile in blocking.TILES]

@@ -1,4 +1,4 @@
-"""The layouts of the models are those of the kernels: their formulas are read from csrc."""
+"""The models have the layouts of the kernels: their formulas are read from csrc."""
 
 import re
 
@@ -14,10 +14,10 @@ CSRC = ROOT / "csrc"
 
 
 def formula(path, function):
-    """A C++ function of one line as a Python function: its / is that of integers."""
+    """A C++ function of one line as a Python function: its / divides integers."""
     text = (CSRC / path).read_text()
-    found = re.search(rf"int {function}\(int row, int chunk\) {{\s*return ([^;]+);", text)
-    code = compile(found[1].replace("/", "//"), path, "eval")
+    match = re.search(rf"int {function}\(int row, int chunk\) {{\s*return ([^;]+);", text)
+    code = compile(match[1].replace("/", "//"), path, "eval")
     return lambda row, chunk: eval(code, {}, {"row": row, "chunk": chunk})
 
 
@@ -88,20 +88,20 @@ def test_columns_of_results_lie_as_the_kernel_packs_them():
     address = formula("tile/swizzle.cuh", "swizzle128")
     text = (CSRC / "tile/tma_store_columns.cuh").read_text()
     assert "buffer + swizzle128(column, row / 8) + row % 8 * 2" in text
-    for lane, found in enumerate(banks.PATTERNS["columns of 16-bit results, swizzled"].addresses):
+    for lane, place in enumerate(banks.PATTERNS["columns of 16-bit results, swizzled"].addresses):
         row, column = lane // 4 * 2, lane % 4 * 2
-        assert found == address(column, row // 8) + row % 8 * 2
+        assert place == address(column, row // 8) + row % 8 * 2
 
 
 def test_the_probe_measures_every_pattern():
-    measured = [name for row in groups.OPCODES for name in groups.layouts_of(row)]
-    assert set(banks.PATTERNS) <= set(measured)
+    names = [name for row in groups.OPCODES for name in groups.layouts_of(row)]
+    assert set(banks.PATTERNS) <= set(names)
     assert "float64, rows of 64 of m" in groups.layouts_of("ld.shared.u64")
 
 
 def test_the_command_prints_every_layout(capsys):
     assert cli.main(["model", "banks"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in (*banks.LAYOUTS, *banks.PATTERNS))
-    line = next(each for each in said.splitlines() if "rows of 64 of m and 2 more" in each)
+    text = capsys.readouterr().out
+    assert all(name in text for name in (*banks.LAYOUTS, *banks.PATTERNS))
+    line = next(row for row in text.splitlines() if "rows of 64 of m and 2 more" in row)
     assert line.endswith("LDS.64: 2")

@@ -18,14 +18,14 @@ def test_table_six_to_the_digit(tile):
     m, n, k, wm, wn, wk = tile
     row = published.table("000", "VI")[f"{m}x{n}x{k} {wm}x{wn}x{wk}"]
     cycles = row["tensor"], row["memory"]
-    found = blocking.bound(tile, RTX_2070)
-    assert (int(found.tensor), int(found.memory)) == cycles
-    assert found.bound_by == ("memory" if cycles[1] > cycles[0] else "tensor cores")
+    bound = blocking.bound(tile, RTX_2070)
+    assert (int(bound.tensor), int(bound.memory)) == cycles
+    assert bound.bound_by == ("memory" if cycles[1] > cycles[0] else "tensor cores")
 
 
 def test_tables_six_and_seven_have_these_resources():
-    ours = blocking.bound(blocking.Tile(256, 256, 32, 128, 64, 8), T4)
-    assert (ours.shared_bytes, ours.blocks, ours.tile.warps) == (36 * 1024, 1, 8)
+    bound = blocking.bound(blocking.Tile(256, 256, 32, 128, 64, 8), T4)
+    assert (bound.shared_bytes, bound.blocks, bound.tile.warps) == (36 * 1024, 1, 8)
     cublas = blocking.bound(blocking.CUBLAS, T4, padding=0)
     assert cublas.shared_bytes == 32 * 1024 and cublas.blocks == 2
 
@@ -74,10 +74,10 @@ def counted(addresses, width):
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 8, 16, 32, 33])
 def test_ways_of_strides(width, stride):
     addresses = [lane * stride * width for lane in range(32)]
-    found = banks.ways(addresses, width)
-    assert found == counted(addresses, width)
+    ways = banks.ways(addresses, width)
+    assert ways == counted(addresses, width)
     if width == 4:
-        assert found == {1: 1, 2: 2, 3: 1, 4: 4, 8: 8, 16: 16, 32: 32, 33: 1}[stride]
+        assert ways == {1: 1, 2: 2, 3: 1, 4: 4, 8: 8, 16: 16, 32: 32, 33: 1}[stride]
 
 
 def test_lanes_that_read_one_word_do_not_collide():
@@ -91,10 +91,10 @@ def test_the_layouts():
     padded = banks.padded_pairs(64, 16)
     assert banks.fragment(padded) == banks.ldmatrix(padded) == banks.store_rows(padded, 64) == 1
     # The formula as it is printed in the paper maps two elements to one place.
-    printed = {}
+    elements_at = {}
     for row, column in itertools.product(range(8), range(32)):
-        printed.setdefault(row * 32 + row % 2 * 8 + column, []).append((row, column))
-    assert [(1, 24), (2, 0)] in printed.values()
+        elements_at.setdefault(row * 32 + row % 2 * 8 + column, []).append((row, column))
+    assert [(1, 24), (2, 0)] in elements_at.values()
     for row, byte in itertools.product((0, 8, 56), range(0, 128, 16)):
         assert banks.ldmatrix(banks.swizzled128, row, byte) == 1
         if byte < 64:
@@ -131,13 +131,13 @@ def test_a_sentence_for(call, words):
 
 def test_a_file_of_costs(tmp_path, capsys):
     assert cli.main(["model", "example"]) == 0
-    given = json.loads(capsys.readouterr().out) | {"name": "mine", "mma": 4.0}
+    content = json.loads(capsys.readouterr().out) | {"name": "mine", "mma": 4.0}
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(content))
     assert gpus.costs(str(path)).mma == 4.0
     assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
     assert "on mine" in capsys.readouterr().out
-    path.write_text(json.dumps({key: given[key] for key in ("name", "mma")}))
+    path.write_text(json.dumps({key: content[key] for key in ("name", "mma")}))
     with pytest.raises(ValueError, match="wrong or missing: l2, load_global"):
         gpus.costs(str(path))
 
@@ -166,13 +166,13 @@ def probed(**left_out):
 def test_the_costs_of_a_probe(tmp_path, capsys):
     path = tmp_path / "probe.json"
     path.write_text(json.dumps(probed()))
-    found = gpus.costs(str(path))
-    assert (found.name, found.source) == ("A100-SXM4", "tcgemm probe, 2026-11-23")
-    cycles = (found.mma, found.load_global, found.store_shared, found.load_shared)
+    costs = gpus.costs(str(path))
+    assert (costs.name, costs.source) == ("A100-SXM4", "tcgemm probe, 2026-11-23")
+    cycles = (costs.mma, costs.load_global, costs.store_shared, costs.load_shared)
     assert cycles == (4.0, 9.0, 5.0, 1.0)
     # The rate of 2:4 is not the peak of a dense product, and one 512 KB is not read from L2 alone.
-    assert (found.memory, found.l2, found.tensor) == (4e12, 6e12, 800e12)
-    assert found.shared_rate == 125 * 108 * 1.5e9
+    assert (costs.memory, costs.l2, costs.tensor) == (4e12, 6e12, 800e12)
+    assert costs.shared_rate == 125 * 108 * 1.5e9
     assert cli.main(["model", "blocking", "--gpu", str(path)]) == 0
     assert "on A100-SXM4 (tcgemm probe" in capsys.readouterr().out
     path.write_text(json.dumps(probed(rows=["st.shared.u128"])))
@@ -239,10 +239,10 @@ def test_a_wrong_cost_is_named(change, sentence, tmp_path):
 
 
 def test_a_file_without_optional_costs_is_read(tmp_path, capsys):
-    given = json.loads(gpus.example()) | {"l2": None}
-    del given["shared_rate"]
+    content = json.loads(gpus.example()) | {"l2": None}
+    del content["shared_rate"]
     path = tmp_path / "mine.json"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(content))
     for model in MODELS:
         assert cli.main(["model", model, "--gpu", str(path)]) == 0
     assert gpus.costs(str(path)).shared_rate is None
@@ -253,8 +253,8 @@ def test_a_file_that_is_no_json_is_named(tmp_path, capsys):
     path.write_text("{")
     with pytest.raises(SystemExit):
         cli.main(["model", "blocking", "--gpu", str(path)])
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.endswith(
+    text = " ".join(capsys.readouterr().err.split())
+    assert text.endswith(
         f"error: {path} is no JSON file: Expecting property name enclosed in double quotes: line 1 "
         f"column 2 (char 1). {EXAMPLE}"
     )
@@ -268,10 +268,10 @@ def test_a_file_that_is_no_json_is_named(tmp_path, capsys):
     ],
 )
 def test_a_probe_with_a_wrong_rate_is_named(row, value, reason, tmp_path):
-    given = probed()
-    next(each for each in given["records"] if each["row"] == row)["rate"] = value
+    content = probed()
+    next(record for record in content["records"] if record["row"] == row)["rate"] = value
     path = tmp_path / "probe.json"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(content))
     sentence = f"{path} has a header and records, but not those of the probe ({reason}"
     with pytest.raises(ValueError, match=re.escape(sentence)) as error:
         gpus.costs(str(path))
@@ -281,10 +281,10 @@ def test_a_probe_with_a_wrong_rate_is_named(row, value, reason, tmp_path):
 
 
 def test_a_probe_without_bandwidth_is_no_roof(tmp_path):
-    given = probed()
-    next(each for each in given["records"] if each["row"] == "L2 read")["rate"] = 0
+    content = probed()
+    next(record for record in content["records"] if record["row"] == "L2 read")["rate"] = 0
     path = tmp_path / "probe.json"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"has l2 = 0\.0; expected a positive number or null"):
         gpus.costs(str(path))
 

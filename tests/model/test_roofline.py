@@ -24,46 +24,46 @@ def test_a_warp_reads_its_own_tile_from_shared_memory():
     assert rows["64x64"]["shared memory"] == 1e12 * 16
     # It is slower than L2 for every block, so it is what bounds all but device memory.
     assert rows["256x256"]["of the peak"] == rows["256x256"]["shared memory"] / slow.tensor
-    without = dataclasses.replace(slow, shared_rate=None)
-    row = roofline.rows(without)[0]
+    costs = dataclasses.replace(slow, shared_rate=None)
+    row = roofline.rows(costs)[0]
     assert row["shared memory"] is None
     assert row["of the peak"] == row["memory"] / slow.tensor
 
 
 @pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA H100 80GB HBM3"])
 def test_the_roofs_of_stored_gpus(gpu):
-    """L2 is that of the large buffer, and delivers at most 64 bytes a clock to an SM."""
+    """The large buffer measures the rate of L2. L2 delivers at most 64 bytes a clock to an SM."""
     stored = expand(_stored.results("probe")[gpu])
-    found, header = gpus.of_probe(stored), stored["header"]
-    rates = {each["row"]: each["rate"] for each in stored["records"] if "rate" in each}
+    costs, header = gpus.of_probe(stored), stored["header"]
+    rates = {record["row"]: record["rate"] for record in stored["records"] if "rate" in record}
     clocks = header["processors"] * 1e6 * header["clocks"]["sm_max_mhz"]
-    assert found.l2 == 1e9 * rates["L2 read"] < 64 * clocks
+    assert costs.l2 == 1e9 * rates["L2 read"] < 64 * clocks
     assert rates["L2 read, one 512 KB"] * 1e9 > 64 * clocks
-    assert 100 * clocks < found.shared_rate <= 1.01 * 128 * clocks
-    assert found.memory < found.l2 < found.shared_rate
+    assert 100 * clocks < costs.shared_rate <= 1.01 * 128 * clocks
+    assert costs.memory < costs.l2 < costs.shared_rate
 
 
 def test_the_command_prints_and_draws_the_roofs(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     folder = tmp_path / "pictures"
     assert cli.main(["model", "roofline", "--gpu", "RTX 2070", "--plot", str(folder)]) == 0
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     path = folder / "roofline-RTX-2070.png"
-    assert said.endswith(f"wrote {path}\n") and 5_000 < path.stat().st_size < 150_000
-    assert "157 a byte of memory, 80 a byte of L2, 16 a byte of shared memory." in said
+    assert text.endswith(f"wrote {path}\n") and 5_000 < path.stat().st_size < 150_000
+    assert "157 a byte of memory, 80 a byte of L2, 16 a byte of shared memory." in text
 
 
 def test_every_known_roof_is_drawn(tmp_path, monkeypatch):
     figure = pytest.importorskip("matplotlib.figure")
-    drawn = []
+    labels = []
     monkeypatch.setattr(
         figure.Figure,
         "savefig",
-        lambda self, path, **_: drawn.append(self.axes[0].get_legend_handles_labels()[1]),
+        lambda self, path, **_: labels.append(self.axes[0].get_legend_handles_labels()[1]),
     )
     plot.draw(RTX_2070, tmp_path)
     plot.draw(dataclasses.replace(RTX_2070, l2=None, shared_rate=None, simt=None), tmp_path)
-    assert drawn == [
+    assert labels == [
         ["memory, 380 GB/s", "L2, 750 GB/s", "shared memory, 3731 GB/s", "float16 units"],
         ["memory, 380 GB/s"],
     ]

@@ -11,15 +11,15 @@ from tcgemm.numerics import chain
 
 def test_every_experiment(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(chain, "ROUNDS", 5)
-    saved, plots = tmp_path / "all.json", tmp_path / "plots"
-    assert cli.main(["numerics", "all", "--json", str(saved), "--plot", str(plots)]) == 0
-    printed = capsys.readouterr().out
-    found = json.loads(saved.read_text())
-    assert found.pop("header")["gpu"] == "cpu" and found.pop("compared") == {}
-    assert list(found) == list(command.EXPERIMENTS)
-    for tables in found.values():
+    file, plots = tmp_path / "all.json", tmp_path / "plots"
+    assert cli.main(["numerics", "all", "--json", str(file), "--plot", str(plots)]) == 0
+    text = capsys.readouterr().out
+    content = json.loads(file.read_text())
+    assert content.pop("header")["gpu"] == "cpu" and content.pop("compared") == {}
+    assert list(content) == list(command.EXPERIMENTS)
+    for tables in content.values():
         for table in tables:
-            assert table["title"] in printed and table["rows"]
+            assert table["title"] in text and table["rows"]
     assert {path.name for path in plots.iterdir()} == {"chain.png", "outside1.png"}
     assert all(path.stat().st_size > 20_000 for path in plots.iterdir())
 
@@ -30,12 +30,12 @@ def test_other_gpus(capsys):
 
 
 def test_a_product(capsys, tmp_path):
-    saved = tmp_path / "kernel.json"
+    path = tmp_path / "kernel.json"
     words = "kernel 256 256 8192 --dtype e4m3 --data uniform --precision fast --device h100"
-    assert cli.main(["numerics", *words.split(), "--json", str(saved)]) == 0
-    printed = capsys.readouterr().out
-    assert 'precision="fast" (planned)' in printed and 'choose precision="promoted"' in printed
-    assert json.loads(saved.read_text())["facts"]["gpu"] == "H100"
+    assert cli.main(["numerics", *words.split(), "--json", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert 'precision="fast" (planned)' in text and 'choose precision="promoted"' in text
+    assert json.loads(path.read_text())["facts"]["gpu"] == "H100"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_product(capsys, tmp_path):
     ],
 )
 def test_a_sentence_for(words, sentence, capsys):
-    with pytest.raises(SystemExit) as stopped:
+    with pytest.raises(SystemExit) as error:
         cli.main(["numerics", *words.split()])
-    assert stopped.value.code == 2
+    assert error.value.code == 2
     assert sentence in capsys.readouterr().err

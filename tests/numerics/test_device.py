@@ -28,18 +28,18 @@ def named(name):
 @pytest.mark.parametrize("arch", TARGETS)
 def test_the_kernels_assemble(arch, tmp_path):
     source, target = tmp_path / "run.ptx", TARGETS[arch]
-    for known in emulate.instructions(arch):
-        if known.family != "mma":
+    for mma in emulate.instructions(arch):
+        if mma.family != "mma":
             continue
-        source.write_text(device.kernel(known, target))
+        source.write_text(device.kernel(mma, target))
         command = [PTXAS, f"-arch={target}", str(source), "-o", str(tmp_path / "run.cubin")]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, (known.name, done.stderr)
+        process = subprocess.run(command, capture_output=True, text=True)
+        assert process.returncode == 0, (mma.name, process.stderr)
 
 
-def elements(known, operand):
+def elements(mma, operand):
     """[(row, column)] of each lane, in the order of the registers and of the elements in them."""
-    rows, columns = device.places(known, operand)
+    rows, columns = device.places(mma, operand)
     pairs = torch.stack([rows, columns], dim=-1).transpose(0, 1).flatten(1, 2)
     return [[tuple(pair) for pair in lane] for lane in pairs.tolist()]
 
@@ -95,22 +95,22 @@ PTX_ISA = {
 
 @pytest.mark.parametrize("name", PTX_ISA)
 def test_the_layouts_of_ptx(name):
-    known = named(name)
+    mma = named(name)
     for operand, place in zip("abd", PTX_ISA[name], strict=True):
-        found = elements(known, operand)
+        lanes = elements(mma, operand)
         for lane in range(32):
-            expected = [place(lane // 4, lane % 4, i) for i in range(len(found[lane]))]
+            expected = [place(lane // 4, lane % 4, i) for i in range(len(lanes[lane]))]
             if operand == "b":  # stored by columns
                 expected = [pair[::-1] for pair in expected]
-            assert found[lane] == expected
+            assert lanes[lane] == expected
 
 
-@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
-def test_every_element_has_one_place(known):
-    m, n, k = known.shape
+@pytest.mark.parametrize("mma", DENSE, ids=lambda row: row.name)
+def test_every_element_has_one_place(mma):
+    m, n, k = mma.shape
     for operand, shape in (("a", (m, k)), ("b", (n, k)), ("d", (m, n))):
-        found = [pair for lane in elements(known, operand) for pair in lane]
-        assert sorted(found) == [(row, col) for row in range(shape[0]) for col in range(shape[1])]
+        pairs = [pair for lane in elements(mma, operand) for pair in lane]
+        assert sorted(pairs) == [(row, col) for row in range(shape[0]) for col in range(shape[1])]
 
 
 def drawn(shape, name):
@@ -131,12 +131,12 @@ def unpacked(words, element_type, dtype):
     return (values - 16 * (values > 7) if element_type == "s4" else values).to(dtype)
 
 
-def fake_warps(known):
+def fake_warps(mma):
     """A launch on the CPU: it reads registers as PTX lays them out, and the emulator multiplies."""
 
     def launch(_function, count, tensors):
-        m, n, k = known.shape
-        types = (known.input, known.input_b, known.accumulator)
+        m, n, k = mma.shape
+        types = (mma.input, mma.input_b, mma.accumulator)
         matrices = []
         for words, operand, name, shape in zip(
             tensors, "abd", types, ((m, k), (n, k), (m, n)), strict=True
@@ -144,27 +144,27 @@ def fake_warps(known):
             dtype = TORCH[name]
             values = unpacked(words.flatten(0, -3), name, dtype)
             matrix = torch.zeros(count, *shape, dtype=torch.float64)
-            matrix[:, *device.places(known, operand)] = values.double()
+            matrix[:, *device.places(mma, operand)] = values.double()
             matrices.append(matrix.to(dtype))
         a, b, c = matrices
-        found = emulate.mma(a, b.mT, c, instruction=known.name)
-        placed = found.view(device.WORDS[found.element_size()])
-        placed = placed[:, *device.places(known, "d")]
-        tensors[2].copy_(device.pack(placed, known.accumulator).view_as(tensors[2]))
+        result = emulate.mma(a, b.mT, c, instruction=mma.name)
+        placed = result.view(device.WORDS[result.element_size()])
+        placed = placed[:, *device.places(mma, "d")]
+        tensors[2].copy_(device.pack(placed, mma.accumulator).view_as(tensors[2]))
 
     return launch
 
 
-@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
-def test_tiles_go_to_the_lanes_and_back(known, monkeypatch):
+@pytest.mark.parametrize("mma", DENSE, ids=lambda row: row.name)
+def test_tiles_go_to_the_lanes_and_back(mma, monkeypatch):
     monkeypatch.setattr(device, "DEVICE", "cpu")
     monkeypatch.setattr(device, "_loaded", lambda *_: None)
-    monkeypatch.setattr(device, "_launch", fake_warps(known))
-    k = 2 * known.shape[2]
-    a, b = drawn((2, 19, k), known.input), drawn((2, k, 11), known.input_b)
-    c = drawn((2, 19, 11), known.accumulator) if known.accumulator != "s32" else None
-    found = device.multiply(known, "sm_90a", a, b, c)
-    assert device.differing(found, emulate.mma(a, b, c, instruction=known.name)) == 0
+    monkeypatch.setattr(device, "_launch", fake_warps(mma))
+    k = 2 * mma.shape[2]
+    a, b = drawn((2, 19, k), mma.input), drawn((2, k, 11), mma.input_b)
+    c = drawn((2, 19, 11), mma.accumulator) if mma.accumulator != "s32" else None
+    result = device.multiply(mma, "sm_90a", a, b, c)
+    assert device.differing(result, emulate.mma(a, b, c, instruction=mma.name)) == 0
 
 
 def test_what_a_test_compares_says_so():
@@ -179,9 +179,9 @@ def test_what_a_test_compares_says_so():
 
 
 def test_differences_are_counted():
-    one = torch.tensor([1.0, float("nan"), 0.0])
-    assert device.differing(one, one.clone()) == 0
-    assert device.differing(one, torch.tensor([1.0, float("nan"), -0.0])) == 1
+    values = torch.tensor([1.0, float("nan"), 0.0])
+    assert device.differing(values, values.clone()) == 0
+    assert device.differing(values, torch.tensor([1.0, float("nan"), -0.0])) == 1
     wide = torch.tensor([float("nan")], dtype=torch.float64)
     assert device.differing(wide, -wide) == 0
 
@@ -192,18 +192,18 @@ def test_the_command_says_what_differs(monkeypatch, capsys):
 
     def multiply(name, a, b, c=None):
         expected = emulate.mma(a, b, c, instruction=name, arch="Ampere")
-        found = emulate.mma(a, b, c, instruction=name, arch="Hopper")
-        counts[0] += found.numel()
-        counts[1] += device.differing(found, expected)
-        return found
+        result = emulate.mma(a, b, c, instruction=name, arch="Hopper")
+        counts[0] += result.numel()
+        counts[1] += device.differing(result, expected)
+        return result
 
-    made = device.Checked("a GPU", "Ampere", multiply, counts)
-    assert isinstance(made, Machine)
-    monkeypatch.setattr("tcgemm.cli.numerics.device", lambda: made)
+    machine = device.Checked("a GPU", "Ampere", multiply, counts)
+    assert isinstance(machine, Machine)
+    monkeypatch.setattr("tcgemm.cli.numerics.device", lambda: machine)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert cli.main(["numerics", "tables"]) == 1
-    printed = capsys.readouterr().out
-    assert f"a GPU: {counts[0]:,} results" in printed and counts[1] > 100
+    text = capsys.readouterr().out
+    assert f"a GPU: {counts[0]:,} results" in text and counts[1] > 100
     assert cli.main(["numerics", "tables", "--emulated-only"]) == 0
     assert "a GPU" not in capsys.readouterr().out
 
@@ -226,24 +226,24 @@ def specials(x):
 
 @pytest.mark.gpu
 @pytest.mark.sm90
-@pytest.mark.parametrize("known", DENSE, ids=lambda row: row.name)
-def test_instructions_of_a_gpu(known):
+@pytest.mark.parametrize("mma", DENSE, ids=lambda row: row.name)
+def test_instructions_of_a_gpu(mma):
     """Each dense mma.sync of the table has the emulator's bits, on four kinds of data."""
     gpu = device.device()
-    k = 3 * known.shape[2]
+    k = 3 * mma.shape[2]
     for kind in ("normal", "wide", "subnormal", "specials"):
-        a, b = drawn((6, 100, k), known.input), drawn((6, k, 50), known.input_b)
-        c = drawn((6, 100, 50), known.accumulator) if known.accumulator != "s32" else None
+        a, b = drawn((6, 100, k), mma.input), drawn((6, k, 50), mma.input_b)
+        c = drawn((6, 100, 50), mma.accumulator) if mma.accumulator != "s32" else None
         if a.is_floating_point() and kind != "normal":
-            most = min(40, 2 ** (3 if known.input in ("f16", "e4m3") else 5))
+            most = min(40, 2 ** (3 if mma.input in ("f16", "e4m3") else 5))
             if kind == "wide":
                 a = (a.double() * 2.0 ** torch.randint(-most, most + 1, a.shape)).to(a.dtype)
             elif kind == "subnormal":
                 a = (a.double() * torch.finfo(a.dtype).tiny).to(a.dtype)
             else:
                 a, b = specials(a), specials(b)
-            if known.input == "tf32":
+            if mma.input == "tf32":
                 a, b = truncate_tf32(a), truncate_tf32(b)
-        gpu.multiply(known.name, a, b, c)
+        gpu.multiply(mma.name, a, b, c)
         assert gpu.counts[1] == 0, kind
     assert gpu.counts[0] == 4 * 6 * 100 * 50

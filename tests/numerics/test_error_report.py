@@ -71,9 +71,9 @@ def test_fast_sums_of_long_k_are_refused_by_the_advice():
     report = error_report((512, 512, 16384), dtype=E4M3, data="uniform", precision="fast")
     assert report.planned.drift < -0.1
     assert 'choose precision="promoted", which loses' in report.advice
-    kept = error_report((512, 512, 16384), dtype=E4M3, data="uniform")
-    assert 'precision="fast" would lose' in kept.advice and kept.advice.endswith("keep the plan.")
-    assert abs(kept.planned.drift) < 1e-3
+    long = error_report((512, 512, 16384), dtype=E4M3, data="uniform")
+    assert 'precision="fast" would lose' in long.advice and long.advice.endswith("keep the plan.")
+    assert abs(long.planned.drift) < 1e-3
 
 
 def test_a_float16_accumulator_that_overflows():
@@ -98,8 +98,8 @@ def test_scales_and_layouts():
     a, b = normal(70, 256, dtype=E4M3), normal(90, 256, dtype=E4M3).t()
     plain = error_report(a, b).planned
     rows = {"scale_a": torch.full((70, 1), 4.0), "scale_b": torch.full((1, 90), 0.5)}
-    scaled = error_report(a, b, **rows).planned
-    assert scaled.kernel == plain.kernel and scaled.mean == pytest.approx(plain.mean, rel=1e-3)
+    way = error_report(a, b, **rows).planned
+    assert way.kernel == plain.kernel and way.mean == pytest.approx(plain.mean, rel=1e-3)
     blocks = {"scale_a": torch.rand(70, 2) + 0.5, "scale_b": torch.rand(2, 90) + 0.5}
     report = error_report(a, b, **blocks)
     assert len(report.ways) == 1  # scales of blocks are promoted
@@ -124,15 +124,15 @@ def test_it_prints_and_saves():
     assert isinstance(report, ErrorReport)
     assert "128 x 64 x 256, f16 to f32, normal, on an H200: 48 rows" in str(report)
     assert "acc_dtype=float32 (planned)" in str(report)
-    saved = json.loads(json.dumps(report.to_dict()))
-    assert saved["ways"][0]["kernel"] == report.planned.kernel and saved["advice"]
+    content = json.loads(json.dumps(report.to_dict()))
+    assert content["ways"][0]["kernel"] == report.planned.kernel and content["advice"]
 
 
 def test_units_of_the_last_place():
     exact = torch.tensor([1.0, 2.0, 0.0, 3e-5], dtype=torch.float64)
     result = torch.tensor([1.0 + 2**-10, 2.0 + 2**-8, 0.0, 3e-5]).half()
-    found = [last_places(result[i], exact[i]) for i in range(4)]
-    assert found[:3] == [1, 2, 0] and 0 < found[3] < 0.51  # the last one is subnormal
+    units = [last_places(result[i], exact[i]) for i in range(4)]
+    assert units[:3] == [1, 2, 0] and 0 < units[3] < 0.51  # the last one is subnormal
     assert last_places(torch.tensor(7, dtype=torch.int32), torch.tensor(5.0).double()) == 2
 
 

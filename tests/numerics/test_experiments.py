@@ -12,8 +12,8 @@ A100, H200 = emulated("A100"), emulated("h200")
 
 
 def test_the_stream():
-    """The engine's words are those of the standard; the distribution is that of the compiler."""
-    found = normal_stream(200_000)
+    """The engine's words are the standard's; the distribution is the compiler's."""
+    numbers = normal_stream(200_000)
     # ISO C++: the 10000th number of mt19937 with the seed 5489 is 4123659995; torch has the engine.
     words = torch.empty(5000, dtype=torch.int64)
     words.random_(-(2**63), None, generator=torch.Generator().manual_seed(5489))
@@ -26,9 +26,9 @@ def test_the_stream():
     radius = x * x + y * y
     factor = (-2 * radius.log() / radius).sqrt()
     expected = torch.stack([y * factor, x * factor], dim=1)[radius <= 1].flatten().float()
-    torch.testing.assert_close(found[: expected.numel()], expected, rtol=1e-4, atol=1e-5)
-    assert abs(found.mean()) < 0.01 and abs(found.std() - 1) < 0.01
-    assert torch.equal(normal_stream(7), found[:7])
+    torch.testing.assert_close(numbers[: expected.numel()], expected, rtol=1e-4, atol=1e-5)
+    assert abs(numbers.mean()) < 0.01 and abs(numbers.std() - 1) < 0.01
+    assert torch.equal(normal_stream(7), numbers[:7])
 
 
 def third_digit(value):
@@ -70,10 +70,10 @@ def test_another_arithmetic_has_another_table():
     def shorter(name, a, b, c):
         return emulate.mma(a, b, c, instruction=name, arch="Ampere").bfloat16().float()
 
-    found, exact = low_precision.results(
+    result, exact = low_precision.results(
         Machine("shorter", "Ampere", shorter), ("bf16", "f32"), "inner product", "low", "low", True
     )
-    assert low_precision.difference(found, exact, "FP32") > 1e-4
+    assert low_precision.difference(result, exact, "FP32") > 1e-4
 
 
 def test_the_chain(monkeypatch):
@@ -112,13 +112,13 @@ def test_integers(monkeypatch):
 def test_a_part_is_a_chain_of_its_own():
     a, b = torch.randn(8, 64).half(), torch.randn(64, 4).half()
     name = "mma.m16n8k16.f16.f16.f16"
-    found = accumulation.in_parts(H200, name, a, b, 32)
+    result = accumulation.in_parts(H200, name, a, b, 32)
     first, second = (
         emulate.mma(a[:, k], b[k], instruction=name).float() for k in (slice(32), slice(32, 64))
     )
-    assert torch.equal(found, first + second)
-    whole = emulate.mma(a, b, instruction=name)
-    assert torch.equal(accumulation.in_parts(H200, name, a, b, None), whole)
+    assert torch.equal(result, first + second)
+    one_chain = emulate.mma(a, b, instruction=name)
+    assert torch.equal(accumulation.in_parts(H200, name, a, b, None), one_chain)
 
 
 def test_sums_outside_lose_less():
@@ -144,17 +144,17 @@ def test_long_sums(monkeypatch):
 
 @pytest.mark.parametrize("name", formats.FORMATS)
 def test_formats(name):
-    known = formats.FORMATS[name]
-    bits = (1, known.exponent_bits, known.fraction_bits, known.register_bits)
+    entry = formats.FORMATS[name]
+    bits = (1, entry.exponent_bits, entry.fraction_bits, entry.register_bits)
     assert bits == tuple(published.table("003", "XI")[name].values())
     if name == "tf32":
-        assert known.largest == torch.tensor(2139086848, dtype=torch.int32).view(torch.float32)
+        assert entry.largest == torch.tensor(2139086848, dtype=torch.int32).view(torch.float32)
         return
     torch_type = emulate.instruction.TORCH[name]
     limits = torch.finfo(torch_type)
-    assert (known.largest, known.smallest_normal) == (limits.max, limits.tiny)
-    assert known.smallest_subnormal == limits.smallest_normal * limits.eps
-    assert known.unit_roundoff == limits.eps / 2
+    assert (entry.largest, entry.smallest_normal) == (limits.max, limits.tiny)
+    assert entry.smallest_subnormal == limits.smallest_normal * limits.eps
+    assert entry.unit_roundoff == limits.eps / 2
     assert [row["format"] for row in formats.run().rows] == list(formats.FORMATS)
 
 

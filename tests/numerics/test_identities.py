@@ -44,7 +44,7 @@ def kernels(dtype, k):
     a, b = (torch.empty(256, k, dtype=dtype, device="meta") for _ in range(2))
     word = WORDS.get(dtype)
     input_type = "tf32" if dtype is torch.float32 else tcgemm.dtypes.short_name(dtype)
-    found = {}
+    by_tile = {}
     for row in info.catalog():
         names = (row["input"], row["input_b"], row["layout"], row["sparse"], row["promoted"])
         if names != (input_type, input_type, "TN", "", False) or row["terms"] > 1:
@@ -52,9 +52,9 @@ def kernels(dtype, k):
         if row["weight_bits"]:
             continue
         if row["accumulator"] != "f16" and row["arch"] != "sm89" and not row["gemv"]:
-            found[row["arch"], row["tile"][:2]] = row["name"]
+            by_tile[row["arch"], row["tile"][:2]] = row["name"]
     usable = []
-    for name in found.values():
+    for name in by_tile.values():
         try:
             tcgemm.explain(a, b.t(), precision=word, kernel=name, device="H200")
         except RuntimeError:
@@ -65,13 +65,13 @@ def kernels(dtype, k):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_tiles_and_kernels(dtype):
-    """Every tile has the same bits, and mma.sync has those of wgmma."""
+    """Every tile has the same bits, and mma.sync has the bits of wgmma."""
     a, b = drawn((40, 336), dtype), drawn((24, 336), dtype).t()
     results = {name: on_h200(a, b, kernel=name) for name in kernels(dtype, 336)}
     assert len(results) >= 3
     for arch in ("sm90a", "sm80"):
-        mine = [result for name, result in results.items() if name.startswith(arch)]
-        assert all(same_bits(result, mine[0]) for result in mine)
+        of_arch = [result for name, result in results.items() if name.startswith(arch)]
+        assert all(same_bits(result, of_arch[0]) for result in of_arch)
     firsts = {name.split("_")[0]: result for name, result in results.items()}
     if dtype not in (E4M3, E5M2, torch.float64):  # these have no such kernels for an H200
         assert same_bits(firsts["sm90a"], firsts["sm80"])
@@ -81,11 +81,11 @@ def test_tiles_and_kernels(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_other_rows_do_not_matter(dtype):
     a, b = drawn((130, 512), dtype), drawn((64, 512), dtype).t()
-    whole = on_h200(a, b)
-    assert same_bits(on_h200(a[:1], b), whole[:1])
-    assert same_bits(on_h200(a[17:90], b[:, :24]), whole[17:90, :24])
+    result = on_h200(a, b)
+    assert same_bits(on_h200(a[:1], b), result[:1])
+    assert same_bits(on_h200(a[17:90], b[:, :24]), result[17:90, :24])
     batch = on_h200(a.unflatten(0, (2, 65)), b.expand(2, *b.shape).contiguous())
-    assert same_bits(batch.flatten(0, 1), whole)
+    assert same_bits(batch.flatten(0, 1), result)
 
 
 def test_other_rows_change_the_slices():
@@ -110,9 +110,9 @@ def test_a_gemv_kernel_has_an_order_of_its_own():
 def test_float32_is_one_way():
     """Outside, the planner takes float64 or terms by the sizes."""
     a, b = drawn((200, 1024), torch.float32), drawn((640, 1024), torch.float32).t()
-    whole = on_h200(a, b, precision="highest")
-    assert same_bits(on_h200(a[:1], b, precision="highest"), whole[:1])
-    assert same_bits(on_h200(a[70:], b[:, :9], precision="highest"), whole[70:, :9])
+    result = on_h200(a, b, precision="highest")
+    assert same_bits(on_h200(a[:1], b, precision="highest"), result[:1])
+    assert same_bits(on_h200(a[70:], b[:, :9], precision="highest"), result[70:, :9])
 
 
 @pytest.mark.usefixtures("invariant")
@@ -127,9 +127,9 @@ def test_the_order_of_k(dtype):
     """Products of one step may change places, others may not."""
     a, b = drawn((32, 256), dtype), drawn((32, 256), dtype)
     step = BLOCK[dtype]
-    within = torch.cat([torch.randperm(step) + start for start in range(0, 256, step)])
+    order = torch.cat([torch.randperm(step) + start for start in range(0, 256, step)])
     first = on_h200(a, b.t())
-    assert same_bits(on_h200(a[:, within], b[:, within].t()), first)
+    assert same_bits(on_h200(a[:, order], b[:, order].t()), first)
     steps = torch.arange(256).unflatten(0, (-1, step)).flip(0).flatten()
     assert not same_bits(on_h200(a[:, steps], b[:, steps].t()), first)
 
@@ -148,8 +148,8 @@ def test_zeros_after_and_before_k(dtype):
         wider = on_h200(padded(a, before, after), padded(b, before, after).t())
         assert same_bits(wider, first)
     if dtype is not E5M2:  # 32 products of two bits of fraction: nothing is cut
-        moved = on_h200(padded(a, 3, 5), padded(b, 3, 5).t())
-        assert not same_bits(moved, first)  # a shift by less than a step makes other steps
+        shift = on_h200(padded(a, 3, 5), padded(b, 3, 5).t())
+        assert not same_bits(shift, first)  # a shift by less than a step makes other steps
 
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.float64), ids=str)
@@ -224,11 +224,11 @@ def test_on_a_gpu(dtype):
     if dtype in FLOATS:
         words["out_dtype"] = torch.float32
     a, b = drawn((300, 1024), dtype).cuda(), drawn((160, 1024), dtype).cuda().t()
-    whole = tcgemm.mm(a, b, **words)
-    assert same_bits(tcgemm.mm(a[:16], b, **words), whole[:16])
-    assert same_bits(tcgemm.mm(a[100:228], b[:, :32], **words), whole[100:228, :32])
-    assert same_bits(tcgemm.mm(b.t(), a.t(), **words).t(), whole)
+    result = tcgemm.mm(a, b, **words)
+    assert same_bits(tcgemm.mm(a[:16], b, **words), result[:16])
+    assert same_bits(tcgemm.mm(a[100:228], b[:, :32], **words), result[100:228, :32])
+    assert same_bits(tcgemm.mm(b.t(), a.t(), **words).t(), result)
     if dtype in (torch.float64, torch.int8):
-        assert same_bits(whole.cpu(), tcgemm.mm(a.cpu(), b.cpu()))
+        assert same_bits(result.cpu(), tcgemm.mm(a.cpu(), b.cpu()))
     name = next(row["name"] for row in info.devices() if row["code"] == "9.0a")
-    assert same_bits(whole.cpu(), on_h200(a.cpu(), b.cpu(), device=name))
+    assert same_bits(result.cpu(), on_h200(a.cpu(), b.cpu(), device=name))

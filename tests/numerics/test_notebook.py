@@ -12,7 +12,7 @@ CELLS = [cell for cell in json.loads(PATH.read_text())["cells"] if cell["cell_ty
 
 def printed(cell):
     """The text that is stored below a cell."""
-    streams = [each["text"] for each in cell["outputs"] if each["output_type"] == "stream"]
+    streams = [output["text"] for output in cell["outputs"] if output["output_type"] == "stream"]
     return "".join("".join(text) for text in streams)
 
 

@@ -18,14 +18,14 @@ def test_the_command_prints_the_table_without_a_gpu(monkeypatch, capsys):
 
 def test_every_instruction_of_one_type_has_a_line():
     for arch in rows.TARGETS:
-        for name, known in rows.by_label(arch).items():
-            if known.input == known.input_b and known.input not in ("u8", "u4", "e5m2"):
+        for name, mma in rows.by_label(arch).items():
+            if mma.input == mma.input_b and mma.input not in ("u8", "u4", "e5m2"):
                 assert MADE[name][arch] != "-", (arch, name)
     assert not [name for name in MADE if " e5m2 " in name or " u8 " in name]
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "texts"),
     [
         # The four products of Volta are no tensor-core instruction from Ampere on.
         (
@@ -41,12 +41,12 @@ def test_every_instruction_of_one_type_has_a_line():
         ("wgmma f16 f16 f32 m64n256k16", ["-", "-", "-", "1 HGMMA"]),
     ],
 )
-def test_what_ptxas_makes(name, made):
-    assert [MADE[name][arch] for arch in rows.TARGETS] == made
+def test_what_ptxas_makes(name, texts):
+    assert [MADE[name][arch] for arch in rows.TARGETS] == texts
 
 
 def test_the_counts_are_those_of_native_h():
     """Every opcode of the table stands in the header that the probe's SASS tests check."""
     cells = {row[arch] for row in MADE.values() for arch in rows.TARGETS}
-    opcodes = {found[0] for cell in cells if (found := re.search(r"[A-Z]+MMA", cell))}
+    opcodes = {match[0] for cell in cells if (match := re.search(r"[A-Z]+MMA", cell))}
     assert opcodes == {"HMMA", "DMMA", "QMMA", "BMMA", "IMMA", "HGMMA", "QGMMA", "BGMMA", "IGMMA"}

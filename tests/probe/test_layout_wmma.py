@@ -11,42 +11,42 @@ from tcgemm.probe import layout_wmma, layouts, rows, sass
 EVERY = layout_wmma.instructions("Hopper", None)
 
 
-def rotated_layout(known, operand):
+def rotated_layout(mma, operand):
     """numbers of elements in (registers, lanes, elements), in order, from another lane on."""
-    name = layout_wmma.element(known, operand)
-    count = dict(zip("abc", ptx.counts(known), strict=True))[operand]
+    name = layout_wmma.element(mma, operand)
+    count = dict(zip("abc", ptx.counts(mma), strict=True))[operand]
     width = max(1, 32 // ptx.BITS[name])
-    height, across = layout_wmma.shape(known, operand)
+    height, across = layout_wmma.shape(mma, operand)
     numbers = torch.arange(count * 32 * width) % (height * across)
     return numbers.view(count, 32, width).roll(5, 1)
 
 
-def warps(known, loaded, stored=None, product=0):
+def warps(mma, loaded, stored=None, product=0):
     """Runs tiles whose fragments have those elements; the product is wrong by so much."""
-    types = {each: layout_wmma.element(known, each) for each in "abc"}
+    types = {key: layout_wmma.element(mma, key) for key in "abc"}
 
     def run(matrices, fragment):
-        of = {each: layout_wmma.matrix_of(matrices[each], types[each]) for each in "abc"}
+        of = {key: layout_wmma.matrix_of(matrices[key], types[key]) for key in "abc"}
         words = {
-            each: device.pack(of[each].flatten(1)[:, loaded[each]].to(TORCH[types[each]]), name)
-            for each, name in types.items()
+            key: device.pack(of[key].flatten(1)[:, loaded[key]].to(TORCH[types[key]]), name)
+            for key, name in types.items()
         }
         sums = of["a"] @ of["b"].mT + of["c"] + product
         values = layout_wmma.unpacked(fragment, types["c"])
         matrix = torch.zeros(of["c"].shape, dtype=torch.int64)
         matrix.flatten(1)[:, (stored or loaded)["c"].flatten()] = values.flatten(1)
-        both = (layout_wmma.words_of(each, types["c"]) for each in (sums, matrix))
-        return words, *both
+        outputs = (layout_wmma.words_of(key, types["c"]) for key in (sums, matrix))
+        return words, *outputs
 
     return run
 
 
-@pytest.mark.parametrize("known", EVERY, ids=lambda row: row.name)
-def test_any_layout_is_found(known):
-    places = {each: rotated_layout(known, each) for each in "abc"}
-    facts = layout_wmma.check(known, warps(known, places))
-    often = {each: places[each].numel() // torch.unique(places[each]).numel() for each in "abc"}
-    assert facts["wrong"] == 0 and facts["copies"] == often and facts["as_mma"] == []
+@pytest.mark.parametrize("mma", EVERY, ids=lambda row: row.name)
+def test_any_layout_is_found(mma):
+    places = {key: rotated_layout(mma, key) for key in "abc"}
+    facts = layout_wmma.check(mma, warps(mma, places))
+    copies = {key: places[key].numel() // torch.unique(places[key]).numel() for key in "abc"}
+    assert facts["wrong"] == 0 and facts["copies"] == copies and facts["as_mma"] == []
 
 
 def named(name):
@@ -70,37 +70,37 @@ C = [
 
 
 def test_layouts_of_mma_are_named():
-    known = named("wmma.m16n16k16.f32.f16.f16")
-    places = {each: rotated_layout(known, each) for each in "abc"}
+    mma = named("wmma.m16n16k16.f32.f16.f16")
+    places = {key: rotated_layout(mma, key) for key in "abc"}
     places["a"] = torch.tensor(A * 2).view(8, 32, 2)
     places["c"] = torch.tensor(C).view(8, 32, 1)
-    facts = layout_wmma.check(known, warps(known, places))
+    facts = layout_wmma.check(mma, warps(mma, places))
     assert facts["as_mma"] == ["a", "c"] and facts["copies"] == {"a": 2, "b": 2, "c": 1}
     assert facts["wrong"] == 0 and facts["elements"] == 3 * 256
 
 
 @pytest.mark.parametrize("name", ["wmma.m16n16k16.f32.f16.f16", "wmma.m8n8k128.s32.b1.b1.and.popc"])
 def test_faults_are_counted(name):
-    known = named(name)
-    places = {each: rotated_layout(known, each) for each in "abc"}
-    moved = places | {"c": places["c"].roll(1, 1)}
+    mma = named(name)
+    places = {key: rotated_layout(mma, key) for key in "abc"}
+    shift = places | {"c": places["c"].roll(1, 1)}
     results = places["c"].numel()
-    assert layout_wmma.check(known, warps(known, places, moved))["wrong"] == results
-    assert layout_wmma.check(known, warps(known, places, product=1))["wrong"] == results
-    lost = places | {"a": torch.where(places["a"] == 3, 4, places["a"])}
-    facts = layout_wmma.check(known, warps(known, lost))
+    assert layout_wmma.check(mma, warps(mma, places, shift))["wrong"] == results
+    assert layout_wmma.check(mma, warps(mma, places, product=1))["wrong"] == results
+    loss = places | {"a": torch.where(places["a"] == 3, 4, places["a"])}
+    facts = layout_wmma.check(mma, warps(mma, loss))
     assert facts["wrong"] == 1 and facts["copies"]["a"] == 0
 
 
 @pytest.mark.skipif(sass.tool("ptxas") is None, reason="needs ptxas")
 @pytest.mark.parametrize("arch", ["Ampere", "Ada", "Hopper"])
 def test_the_kernels_assemble(arch):
-    for known in layout_wmma.instructions(arch, None):
-        text = layout_wmma.kernel(known, rows.TARGETS[arch])
+    for mma in layout_wmma.instructions(arch, None):
+        text = layout_wmma.kernel(mma, rows.TARGETS[arch])
         assert text.count("wmma.store.d") == 2
         sass.assemble(text, rows.TARGETS[arch])
 
 
 def test_rows_of_the_group():
-    found = layouts.found("Ampere", "f16")
-    assert {row.family for row, _ in found.values()} == {"mma", "mma.sp", "wmma"}
+    kinds = layouts.find("Ampere", "f16")
+    assert {row.family for row, _ in kinds.values()} == {"mma", "mma.sp", "wmma"}

@@ -55,23 +55,23 @@ def measured():
     return results
 
 
-def find(results, **wanted):
+def find(results, **fields):
     return [
-        each
-        for each in results["records"]
-        if all(each.get(key) == value for key, value in wanted.items())
+        record
+        for record in results["records"]
+        if all(record.get(key) == value for key, value in fields.items())
     ]
 
 
 @needs_ptxas
 def test_records(measured):
-    found = find(measured, row="mma f16 f16 f16 m16n8k8", warps=8, ilp=2, mode="one")
-    (record,) = found
+    records = find(measured, row="mma f16 f16 f16 m16n8k8", warps=8, ilp=2, mode="one")
+    (record,) = records
     assert record["sass"] == {"HMMA.1688.F16": 1} and record["native"] and record["peak"] == 2048
     assert record["latency"] == 33.0 and record["rate"] == 8 * 2 * 1024 / 33
     assert record["cycles"] == 33 * 1024 and record["unit"] == "FMA/clk/SM"
     chains = find(measured, row="mma f16 f16 f16 m16n8k8", warps=1, ilp=1)
-    assert {each["chain"] for each in chains} == {"c", "a0", "a1"}
+    assert {cell["chain"] for cell in chains} == {"c", "a0", "a1"}
     (chip,) = find(measured, row="mma f16 f16 f16 m16n8k8", mode="chip")
     assert chip["blocks"] == 4 and chip["clock_mhz"] == pytest.approx(1500)
     assert chip["tflops"] == pytest.approx(2 * chip["rate"] * 4 * 1500e6 / 1e12)
@@ -87,8 +87,8 @@ def test_records(measured):
     (cached,) = find(measured, row="LDG L2 64")
     assert cached["sass"] == {"LDG.E.64.STRONG.GPU": 96} and 96 <= cached["between"] <= 100
     for n in (64, 128, 256):
-        found = {tuple(each["sass"]) for each in find(measured, group="wgmma", n=n)}
-        assert found == {(f"IGMMA.64x{n}x32.S8.S8",)}
+        records = {tuple(cell["sass"]) for cell in find(measured, group="wgmma", n=n)}
+        assert records == {(f"IGMMA.64x{n}x32.S8.S8",)}
 
 
 @needs_ptxas
@@ -116,18 +116,18 @@ def test_tables(measured):
 @needs_ptxas
 def test_a_good_gpu_has_no_complaints(measured):
     assert checks.sentences(measured, checks.LIMITS) == []
-    said = checks.sentences(measured, (checks.lone_warp, checks.parts, checks.matrices))
-    assert said == []
+    complaints = checks.sentences(measured, (checks.lone_warp, checks.parts, checks.matrices))
+    assert complaints == []
 
 
-def change(results, wanted, **values):
+def change(results, fields, **values):
     """The results with other values in the records that match."""
-    other = copy.deepcopy(results)
-    found = find(other, **wanted)
-    assert found
-    for each in found:
-        each.update(values)
-    return other
+    copy_of_results = copy.deepcopy(results)
+    records = find(copy_of_results, **fields)
+    assert records
+    for record in records:
+        record.update(values)
+    return copy_of_results
 
 
 DENSE = {"row": "mma f16 f16 f16 m16n8k8", "mode": "one", "chain": "c"}
@@ -164,48 +164,48 @@ BROKEN = [
 
 
 @needs_ptxas
-@pytest.mark.parametrize(("name", "wanted", "values", "words"), BROKEN)
-def test_a_check_refuses_broken_records(measured, name, wanted, values, words):
+@pytest.mark.parametrize(("name", "fields", "values", "words"), BROKEN)
+def test_a_check_refuses_broken_records(measured, name, fields, values, words):
     check = getattr(checks, name)
     assert check in (*checks.LIMITS, *checks.PATTERNS)
-    said = checks.sentences(change(measured, wanted, **values), (check,))
-    assert said and any(words in sentence for sentence in said), said
+    complaints = checks.sentences(change(measured, fields, **values), (check,))
+    assert complaints and any(words in sentence for sentence in complaints), complaints
 
 
 def test_the_rate_of_doubles():
     record = {"group": "mma", "row": "mma f64 f64 f64 m16n8k4", "mode": "one", "chain": "c"}
     record |= {"warps": 8, "ilp": 4, "peak": 128}
-    found = {"header": {"arch": "Hopper"}, "records": [record | {"rate": 122.0}]}
-    assert checks.sentences(found, (checks.doubles,)) == []
-    found["records"] = [record | {"rate": 121.0}]
-    assert "m16n8k4: 121 of 128" in checks.sentences(found, (checks.doubles,))[0]
-    found["header"]["arch"] = "Ada"
-    assert checks.sentences(found, (checks.doubles,)) == []
+    results = {"header": {"arch": "Hopper"}, "records": [record | {"rate": 122.0}]}
+    assert checks.sentences(results, (checks.doubles,)) == []
+    results["records"] = [record | {"rate": 121.0}]
+    assert "m16n8k4: 121 of 128" in checks.sentences(results, (checks.doubles,))[0]
+    results["header"]["arch"] = "Ada"
+    assert checks.sentences(results, (checks.doubles,)) == []
 
 
 @needs_ptxas
 def test_rates_of_a_stored_gpu(measured, monkeypatch):
-    known = copy.deepcopy(measured)
-    monkeypatch.setattr(checks._stored, "results", lambda kind: {"NVIDIA Other": known})
+    stored = copy.deepcopy(measured)
+    monkeypatch.setattr(checks._stored, "results", lambda kind: {"NVIDIA Other": stored})
     assert checks.sentences(measured, (checks.as_stored,)) == []
     slower = change(measured, DENSE, rate=100.0)
-    (said,) = checks.sentences(slower, (checks.as_stored,))
-    assert "m16n8k8: 100 FMA/clk/SM, NVIDIA Other" in said
-    known["header"]["capability"] = "8.0"
+    (complaint,) = checks.sentences(slower, (checks.as_stored,))
+    assert "m16n8k8: 100 FMA/clk/SM, NVIDIA Other" in complaint
+    stored["header"]["capability"] = "8.0"
     assert checks.sentences(slower, (checks.as_stored,)) == []
 
 
 @needs_ptxas
 def test_checks_of_published_gpus(measured):
-    named = copy.deepcopy(measured)
-    named["header"] |= {"gpu": "NVIDIA A100-PCIE-40GB", "arch": "Ampere"}
-    said = checks.sentences(named, (checks.documented, checks.sparse_completion))
-    few = checks.sentences(named, (checks.documented,), 1)
-    assert len(few) == 2 and few[1].endswith(f"and {len(said) - 1} more.")
-    assert any("33.0 clocks, published 17.7" in sentence for sentence in said)
+    results = copy.deepcopy(measured)
+    results["header"] |= {"gpu": "NVIDIA A100-PCIE-40GB", "arch": "Ampere"}
+    complaints = checks.sentences(results, (checks.documented, checks.sparse_completion))
+    few = checks.sentences(results, (checks.documented,), 1)
+    assert len(few) == 2 and few[1].endswith(f"and {len(complaints) - 1} more.")
+    assert any("33.0 clocks, published 17.7" in sentence for sentence in complaints)
     dense = {"group": "mma", "row": "mma f16 f16 f32 m16n8k16", "mode": "one", "chain": "c"}
-    named["records"].append(dense | {"warps": 1, "ilp": 1, "latency": 30.0, "rate": 1.0})
-    assert checks.sentences(named, (checks.sparse_completion,)) == [
+    results["records"].append(dense | {"warps": 1, "ilp": 1, "latency": 30.0, "rate": 1.0})
+    assert checks.sentences(results, (checks.sparse_completion,)) == [
         "sparse_completion: mma.sp f16 f16 f32 m16n8k32: 33.0 clocks, the dense one 30.0."
     ]
 
@@ -214,13 +214,13 @@ def test_checks_of_published_gpus(measured):
 def test_a_file_has_every_field(measured, tmp_path):
     path = tmp_path / "probe.json"
     save(measured, path)
-    found = load(path)["records"]
-    assert len(found) == len(measured["records"])
-    for one, other in zip(measured["records"], found, strict=True):
-        assert {k for k, v in one.items() if v is not None} <= set(other)
-        for key, value in one.items():
-            assert other.get(key) == (pytest.approx(value, abs=1e-4) if key in other else None)
-    assert path.stat().st_size < 220 * len(found)
+    records = load(path)["records"]
+    assert len(records) == len(measured["records"])
+    for record, stored in zip(measured["records"], records, strict=True):
+        assert {k for k, v in record.items() if v is not None} <= set(stored)
+        for key, value in record.items():
+            assert stored.get(key) == (pytest.approx(value, abs=1e-4) if key in stored else None)
+    assert path.stat().st_size < 220 * len(records)
 
 
 @needs_ptxas
@@ -228,10 +228,10 @@ def test_the_command_on_a_gpu(gpu, tmp_path, capsys):
     file, folder = tmp_path / "p.json", tmp_path / "plots"
     options = ["--json", str(file), "--plot", str(folder), "--warps", "1,4,8", "--ilp", "1..3"]
     assert cli.main(["probe", "mma", "--row", "f16", *options]) == 0
-    printed = capsys.readouterr().out
-    assert "mma.sync on a fake Hopper" in printed and "HMMA.1688.F32" in printed
-    assert len(list(folder.glob("*.png"))) == printed.count("wrote ") == 6
-    assert {each["ilp"] for each in load(file)["records"]} == {1, 2, 3}
+    text = capsys.readouterr().out
+    assert "mma.sync on a fake Hopper" in text and "HMMA.1688.F32" in text
+    assert len(list(folder.glob("*.png"))) == text.count("wrote ") == 6
+    assert {record["ilp"] for record in load(file)["records"]} == {1, 2, 3}
     gpu.scale = 0.5  # faster than a peak allows
     assert cli.main(["probe", "shared", "--row", "ld.shared.u128"]) == 1
     assert "These contradict the hardware" in capsys.readouterr().out
@@ -251,9 +251,9 @@ def test_without_a_gpu(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("tcgemm._stored.results", lambda kind: {})
     assert cli.main(["probe"]) == 0
-    printed = capsys.readouterr().out
-    assert "would measure" in printed and "wgmma f16 f16 f32 m64n256k16" in printed
-    assert "No results are stored" in printed
+    text = capsys.readouterr().out
+    assert "would measure" in text and "wgmma f16 f16 f32 m64n256k16" in text
+    assert "No results are stored" in text
     cpi = {"group": "global", "row": "LDS 32", "mode": "cpi", "cpi": 1.25, "rate": 102.4}
     cpi |= {"ilp": 128, "cycles": 160, "cycles_to_data": 190, "warps": 1, "sass": {"LDS": 128}}
     stored = {"header": {"gpu": "NVIDIA X", "arch": "Hopper"}, "records": [cpi]}
@@ -325,8 +325,8 @@ def test_a_chain_reads_its_own_addresses(name):
         if max(offsets) + 16 > 4 * kernels_memory.WORDS:
             continue
         words = groups.chain_words(name, offsets)
-        table, contents, often = words.split([256, kernels_memory.WORDS, kernels_memory.WORDS])
-        contents = contents + base * often
+        table, contents, counts = words.split([256, kernels_memory.WORDS, kernels_memory.WORDS])
+        contents = contents + base * counts
         addresses = (table[:32] + base).tolist()
         assert addresses[: access.lanes] == [offset + base for offset in offsets[: access.lanes]]
         assert next_address(name, contents, addresses, base) == addresses
@@ -355,9 +355,9 @@ def test_names_of_published_rows():
     assert checks.of_row("mma f16 f16 f32 m8n8k4") == 1024
     assert checks.of_row("mma f64 f64 f64 m8n8k4") == 256
     for arch in ("Ampere", "Ada", "Hopper"):
-        for known in rows.of_gpu(arch):
-            if not known.family.startswith("wgmma"):
-                assert checks.of_row(rows.label(known)) == rows.fma(known)
+        for mma in rows.of_gpu(arch):
+            if not mma.family.startswith("wgmma"):
+                assert checks.of_row(rows.label(mma)) == rows.fma(mma)
 
 
 @needs_ptxas
@@ -365,7 +365,7 @@ def test_a_gpu_without_known_peaks(gpu, monkeypatch):
     FakeGpu("Ampere").install(monkeypatch)
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (8, 6))
     results = probe.run("mma", row="mma.m16n8k16.f16.f16.f16", warps=(4,), ilp=(1,))
-    assert {each["peak"] for each in results["records"]} == {None}
+    assert {record["peak"] for record in results["records"]} == {None}
     assert "-" in str(tables.of(results, ["mma"])[0])
 
 
@@ -373,14 +373,14 @@ def test_a_gpu_without_known_peaks(gpu, monkeypatch):
 def test_an_ilp_that_does_not_fit(gpu):
     """Eight products of float64 need more registers than a thread has; the chains need few."""
     results = probe.run("mma", row="mma.m16n8k16.f64.f64.f64", warps=(1,), ilp=(8,))
-    assert {each["chain"] for each in results["records"]} == {"a0", "a1"}
+    assert {record["chain"] for record in results["records"]} == {"a0", "a1"}
     assert results["records"][0]["sass"] == {"DMMA.16x8x16": 1}
     assert tables.of(results, ["mma"]) == []
 
 
 @needs_ptxas
 def test_machine_code_that_cannot_be_read(gpu, monkeypatch):
-    """Without nvdisasm, and where its text has no such loop, the opcodes are those of the table."""
+    """Without nvdisasm, and where its text has no such loop, the opcodes come from the table."""
     for text in (None, "no sections"):
         monkeypatch.setattr(sass, "disassemble", lambda cubin, text=text: text)
         results = probe.run("mma", row="mma.m16n8k32.f32.e4m3.e4m3", warps=(1,), ilp=(1,))
@@ -390,32 +390,32 @@ def test_machine_code_that_cannot_be_read(gpu, monkeypatch):
 
 def aligned(text):
     """The lines of vector accesses to global memory whose address a lane moves by too little."""
-    steps, bad = {}, []
+    steps, faults = {}, []
     for line in text.splitlines():
-        if found := re.match(r"mul\.wide\.u32 %(\w+), %\w+, (\d+);", line):
-            steps[found[1]] = int(found[2])
-        elif found := re.match(r"add\.u64 %(\w+), %(\w+), %(\w+);", line):
-            steps[found[1]] = min(steps.get(x, 16) for x in found.groups()[1:])
-        elif found := re.match(r"ld\.param\.u64 %(\w+),", line):
-            steps[found[1]] = 16
-        elif found := re.match(r"(?:ld|st)[\w.]*global[\w.]*\.(v[24])\.([bu])(\d+) ", line):
-            width = int(found[1][1]) * int(found[3]) // 8
+        if match := re.match(r"mul\.wide\.u32 %(\w+), %\w+, (\d+);", line):
+            steps[match[1]] = int(match[2])
+        elif match := re.match(r"add\.u64 %(\w+), %(\w+), %(\w+);", line):
+            steps[match[1]] = min(steps.get(x, 16) for x in match.groups()[1:])
+        elif match := re.match(r"ld\.param\.u64 %(\w+),", line):
+            steps[match[1]] = 16
+        elif match := re.match(r"(?:ld|st)[\w.]*global[\w.]*\.(v[24])\.([bu])(\d+) ", line):
+            width = int(match[1][1]) * int(match[3]) // 8
             address = re.search(r"\[%(\w+)", line)[1]
             if steps[address] % width:
-                bad.append(line)
-    return bad
+                faults.append(line)
+    return faults
 
 
 def test_vectors_are_aligned():
     texts = [kernels_memory.cpi_module("sm_80"), kernels_memory.shared_module("sm_80")]
     texts.append(kernels_memory.bandwidth_module("sm_80"))
-    for known in rows.select("Hopper", ("wgmma",), "wgmma.m64nNk16.f32.f16.f16"):
-        texts.append(kernels_wgmma.module(known, "sm_90a", (256,))[0])
+    for mma in rows.select("Hopper", ("wgmma",), "wgmma.m64nNk16.f32.f16.f16"):
+        texts.append(kernels_wgmma.module(mma, "sm_90a", (256,))[0])
     for text in texts:
         entries = text.split(".visible .entry")[1:]
         assert entries and not [line for entry in entries for line in aligned(entry)]
-    broken = "ld.param.u64 %p, [data];\nmul.wide.u32 %q, %t, 8;\nadd.u64 %p, %p, %q;\n"
-    assert aligned(broken + "ld.global.v4.b32 {%d0, %d1, %d2, %d3}, [%p];")
+    start = "ld.param.u64 %p, [data];\nmul.wide.u32 %q, %t, 8;\nadd.u64 %p, %p, %q;\n"
+    assert aligned(start + "ld.global.v4.b32 {%d0, %d1, %d2, %d3}, [%p];")
 
 
 def test_traffic():
@@ -425,8 +425,8 @@ def test_traffic():
     assert read.moved == read.bytes == copy_.bytes and copy_.moved == 2 * copy_.bytes
     assert copy_.kernel == "dram_copy" and copy_.chunk == copy_.stride == 256 * 16
     assert bandwidth.traffic("L2 copy", l2, sms).chunk == 512 * 8 * 16
-    one = bandwidth.traffic("L2 read, one 512 KB", l2, sms)
-    assert one.bytes == one.chunk == 512 * 1024 and one.stride == 0
+    small = bandwidth.traffic("L2 read, one 512 KB", l2, sms)
+    assert small.bytes == small.chunk == 512 * 1024 and small.stride == 0
     half = bandwidth.traffic("L2 read", l2, sms)
     assert half.bytes <= l2 // 2 and half.blocks > sms
     assert 2 * bandwidth.traffic("L2 copy", l2, sms).bytes <= l2 // 2
@@ -458,5 +458,5 @@ def test_a_gpu_agrees_with_itself(tmp_path):
 def test_wgmma_on_a_gpu():
     results = probe.run("wgmma", row="wgmma.m64nNk16.f32.f16.f16")
     assert checks.sentences(results, checks.LIMITS) == []
-    best = max(each["rate"] for each in results["records"] if each["mode"] == "one")
+    best = max(record["rate"] for record in results["records"] if record["mode"] == "one")
     assert 0.9 * 2048 < best <= 1.01 * 2048

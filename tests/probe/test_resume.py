@@ -26,13 +26,13 @@ def test_a_run_resumes(gpu, tmp_path):
     first = probe.run("global", row="LDS", path=path)
     assert len(first["records"]) == 3
     launches = gpu.launches
-    again = probe.run("global", row="LDS", path=path, resume=True)
-    assert gpu.launches == launches and again == load(path)
-    more = probe.run("global", path=path, resume=True)
-    assert len(more["records"]) == 12 and more["records"][:3] == again["records"]
-    other = json.loads(path.read_text())
-    other["header"]["gpu"] = "another"
-    save(other, path)
+    resumed = probe.run("global", row="LDS", path=path, resume=True)
+    assert gpu.launches == launches and resumed == load(path)
+    rest = probe.run("global", path=path, resume=True)
+    assert len(rest["records"]) == 12 and rest["records"][:3] == resumed["records"]
+    content = json.loads(path.read_text())
+    content["header"]["gpu"] = "another"
+    save(content, path)
     with pytest.raises(ValueError, match="has records of another, and this GPU is a fake Hopper"):
         probe.run("global", path=path, resume=True)
 
@@ -50,7 +50,7 @@ def test_an_interrupted_run_keeps_its_rows(gpu, tmp_path, monkeypatch):
     monkeypatch.setitem(groups.GROUPS, "global", patched)
     with pytest.raises(KeyboardInterrupt):
         probe.run("global", row="LDS", path=path)
-    assert [each["row"] for each in load(path)["records"]] == ["LDS 32", "LDS 64"]
+    assert [record["row"] for record in load(path)["records"]] == ["LDS 32", "LDS 64"]
 
 
 OTHERS = [
@@ -60,18 +60,18 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(("other", "sentence"), OTHERS)
-def test_a_file_of_other_options_is_refused(gpu, tmp_path, other, sentence):
+@pytest.mark.parametrize(("changes", "sentence"), OTHERS)
+def test_a_file_of_other_options_is_refused(gpu, tmp_path, changes, sentence):
     path = tmp_path / "probe.json"
     own = {"warps": (1, 8), "ilp": (1, 2), "chain": ("c",)}
     row = "mma.m16n8k8.f16.f16.f16"
     first = probe.run("mma", row=row, path=path, **own)
     before = path.read_text()
     with pytest.raises(ValueError, match=re.escape(sentence.format(path))):
-        probe.run("mma", row=row, path=path, resume=True, **own | other)
+        probe.run("mma", row=row, path=path, resume=True, **own | changes)
     assert path.read_text() == before
-    again = probe.run("mma", row=row, path=path, resume=True, **own)
-    assert len(again["records"]) == len(first["records"])
+    resumed = probe.run("mma", row=row, path=path, resume=True, **own)
+    assert len(resumed["records"]) == len(first["records"])
 
 
 def test_the_command_refuses_a_file_of_other_options(gpu, tmp_path, capsys):

@@ -28,63 +28,63 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def loops(known, target, ilps):
+def loops(mma, target, ilps):
     """{entry: opcodes of its loop} of all modules of an instruction; nothing is spilled."""
-    found = {}
-    for text, entries in kernels_mma.modules(known, target, ilps):
-        cubin, said = sass.assemble(text, target, verbose=True)
-        assert not re.search(r"[1-9]\d* bytes spill", said), (known.name, said)
+    result = {}
+    for text, entries in kernels_mma.modules(mma, target, ilps):
+        cubin, output = sass.assemble(text, target, verbose=True)
+        assert not re.search(r"[1-9]\d* bytes spill", output), (mma.name, output)
         machine_code = sass.disassemble(cubin)
-        found |= {entry: sass.loop(machine_code, entry) for entry in entries}
-    return found
+        result |= {entry: sass.loop(machine_code, entry) for entry in entries}
+    return result
 
 
-def check(known, target, ilps):
-    for entry, found in loops(known, target, ilps).items():
-        tensor, ilp = sass.tensor(found), int(entry[-1])
-        assert sum(tensor.values()) == ilp * known.opcode_count, (known.name, entry, tensor)
-        assert {opcode.split(".")[0] for opcode in tensor} <= {known.opcode}, (known.name, tensor)
-        if known.is_native and entry[0] == "c":  # counting, the branch, and the warp's sync
-            others = found.total() - sum(tensor.values()) - found["NOP"]
-            if known.opcode == "QMMA":  # ptxas puts one of these behind each on 8.9
-                others -= found["UIADD3"]
-            assert others <= 5, (known.name, entry, found)
-        elif not known.is_native:
-            assert found.total() > 2 * sum(tensor.values()) + 3, (known.name, entry, found)
+def check(mma, target, ilps):
+    for entry, counts in loops(mma, target, ilps).items():
+        tensor, ilp = sass.tensor(counts), int(entry[-1])
+        assert sum(tensor.values()) == ilp * mma.opcode_count, (mma.name, entry, tensor)
+        assert {opcode.split(".")[0] for opcode in tensor} <= {mma.opcode}, (mma.name, tensor)
+        if mma.is_native and entry[0] == "c":  # counting, the branch, and the warp's sync
+            extra = counts.total() - sum(tensor.values()) - counts["NOP"]
+            if mma.opcode == "QMMA":  # ptxas puts one of these behind each on 8.9
+                extra -= counts["UIADD3"]
+            assert extra <= 5, (mma.name, entry, counts)
+        elif not mma.is_native:
+            assert counts.total() > 2 * sum(tensor.values()) + 3, (mma.name, entry, counts)
 
 
 @pytest.mark.parametrize("arch", TARGETS)
 def test_loops_have_their_instructions(arch):
-    for known in rows.of_gpu(arch):
-        if known.name in SOME:
-            check(known, TARGETS[arch], (1, 2, 6))
+    for mma in rows.of_gpu(arch):
+        if mma.name in SOME:
+            check(mma, TARGETS[arch], (1, 2, 6))
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("arch", TARGETS)
 def test_loops_of_every_instruction(arch):
-    checked = [row for row in rows.of_gpu(arch) if not row.family.startswith("wgmma")]
-    for known in checked:
-        check(known, TARGETS[arch], (1, 5) if known.input == known.input_b else (1,))
-    assert len(checked) > 80
+    selection = [row for row in rows.of_gpu(arch) if not row.family.startswith("wgmma")]
+    for mma in selection:
+        check(mma, TARGETS[arch], (1, 5) if mma.input == mma.input_b else (1,))
+    assert len(selection) > 80
 
 
 def test_what_is_emulated():
     """Facts of ptxas: FP8, s4 and XOR on 9.0, m8n8k4 from 8.0 on, and TF32 wmma by four m16n8k4."""
-    known = {row.name: row for row in rows.of_gpu("Hopper")}
-    emulated = {row.input for row in known.values() if not row.is_native}
+    by_name = {row.name: row for row in rows.of_gpu("Hopper")}
+    emulated = {row.input for row in by_name.values() if not row.is_native}
     assert emulated == {"e4m3", "e5m2", "s4", "u4", "b1", "f16"}
-    assert {name for name, row in known.items() if row.input == "f16" and not row.is_native} == {
+    assert {name for name, row in by_name.items() if row.input == "f16" and not row.is_native} == {
         "mma.m8n8k4.f32.f16.f16",
         "mma.m8n8k4.f16.f16.f16",
     }
-    found = loops(known["mma.m16n8k32.f32.e4m3.e4m3"], "sm_90a", (1,))["c1"]
-    assert found["HMMA.16816.F32"] == 2 and found["FADD"] == 4
-    assert found["F2FP.F16.E4M3.UNPACK_B"] == 12  # all operands, in each body
-    found = loops(known["wmma.m16n16k8.f32.tf32.tf32"], "sm_90a", (1,))["c1"]
-    assert found["HMMA.1684.F32.TF32"] == 4
-    found = loops(known["wmma.m8n8k4.f64.f64.f64"], "sm_90a", (1,))["c1"]
-    assert found["DMMA.8x8x4"] == 1
+    counts = loops(by_name["mma.m16n8k32.f32.e4m3.e4m3"], "sm_90a", (1,))["c1"]
+    assert counts["HMMA.16816.F32"] == 2 and counts["FADD"] == 4
+    assert counts["F2FP.F16.E4M3.UNPACK_B"] == 12  # all operands, in each body
+    counts = loops(by_name["wmma.m16n16k8.f32.tf32.tf32"], "sm_90a", (1,))["c1"]
+    assert counts["HMMA.1684.F32.TF32"] == 4
+    counts = loops(by_name["wmma.m8n8k4.f64.f64.f64"], "sm_90a", (1,))["c1"]
+    assert counts["DMMA.8x8x4"] == 1
     ranges = {
         (row.native_from, row.native_to) for row in emulate.instructions() if row.input == "s4"
     }
@@ -93,11 +93,11 @@ def test_what_is_emulated():
 
 def test_operands_that_stay_would_leave_the_loop():
     """The trap that the unknown zero avoids: without it ptxas moves conversions out."""
-    known = next(row for row in rows.of_gpu("Hopper") if row.name == "mma.m16n8k32.f32.e4m3.e4m3")
-    ((text, _),) = kernels_mma.modules(known, "sm_90a", (1,))
+    mma = next(row for row in rows.of_gpu("Hopper") if row.name == "mma.m16n8k32.f32.e4m3.e4m3")
+    ((text, _),) = kernels_mma.modules(mma, "sm_90a", (1,))
     text = re.sub(r"^add\.u32 %[ab]\d+, %[ab]\d+, %z;$", "", text, flags=re.MULTILINE)
-    found = sass.loop(sass.disassemble(sass.assemble(text, "sm_90a")[0]), "c1")
-    assert found["F2FP.F16.E4M3.UNPACK_B"] == 0
+    counts = sass.loop(sass.disassemble(sass.assemble(text, "sm_90a")[0]), "c1")
+    assert counts["F2FP.F16.E4M3.UNPACK_B"] == 0
 
 
 def test_wgmma_is_not_serialised():
@@ -108,17 +108,17 @@ def test_wgmma_is_not_serialised():
         "wgmma.sp.m64nNk64.f32.e4m3.e4m3",
         "wgmma.m64nNk256.s32.b1.b1.and.popc",
     ):
-        known = next(row for row in rows.of_gpu("Hopper") if row.name == name)
-        text, entries = kernels_wgmma.module(known, "sm_90a", (8, 256) if "f16" in name else (256,))
-        cubin, said = sass.assemble(text, "sm_90a", verbose=True)
-        assert "C75" not in said and not re.search(r"[1-9]\d* bytes spill", said), said
+        mma = next(row for row in rows.of_gpu("Hopper") if row.name == name)
+        text, entries = kernels_wgmma.module(mma, "sm_90a", (8, 256) if "f16" in name else (256,))
+        cubin, output = sass.assemble(text, "sm_90a", verbose=True)
+        assert "C75" not in output and not re.search(r"[1-9]\d* bytes spill", output), output
         machine_code = sass.disassemble(cubin)
         for entry in entries:
-            found = sass.loop(machine_code, entry)
+            counts = sass.loop(machine_code, entry)
             depth = int(entry.split("_")[2])
-            assert sum(sass.tensor(found).values()) == depth, (name, entry)
-            assert {each.split(".")[0] for each in sass.tensor(found)} == {known.opcode}
-            assert found["WARPGROUP.DEPBAR.LE"] == 1 and found["WARPGROUP.ARRIVE"] == 1
+            assert sum(sass.tensor(counts).values()) == depth, (name, entry)
+            assert {opcode.split(".")[0] for opcode in sass.tensor(counts)} == {mma.opcode}
+            assert counts["WARPGROUP.DEPBAR.LE"] == 1 and counts["WARPGROUP.ARRIVE"] == 1
 
 
 @pytest.mark.parametrize("arch", TARGETS)
@@ -128,15 +128,15 @@ def test_shared_loops(arch):
     machine_code = sass.disassemble(cubin)
     for name, access in kernels_memory.ACCESSES.items():
         for ilp in ilps:
-            found = sass.loop(machine_code, kernels_memory.entry_name(name, ilp))
-            memory = {op: count for op, count in found.items() if op.startswith(("LDS", "ST"))}
+            counts = sass.loop(machine_code, kernels_memory.entry_name(name, ilp))
+            memory = {op: count for op, count in counts.items() if op.startswith(("LDS", "ST"))}
             assert list(memory.values()) == [ilp], (name, memory)
             assert next(iter(memory)).split(".")[0] == access.sass
             width = {1: "", 2: "2", 4: "4"}[access.registers]
             if access.sass != "LDSM":
                 width = {1: "", 2: "64", 4: "128"}[access.registers]
             assert next(iter(memory)).endswith(width)
-            assert found.total() - ilp - found["NOP"] <= 5
+            assert counts.total() - ilp - counts["NOP"] <= 5
 
 
 @pytest.mark.parametrize("arch", TARGETS)
@@ -149,13 +149,13 @@ def test_nothing_but_accesses_between_the_clocks(arch):
             count = kernels_memory.number(space, width)
             assert count == 128 or (space != "STS" and count * width // 32 == 192)
             name = kernels_memory.cpi_name(space, width, count)
-            found = sass.between_clocks(machine_code, name)
+            opcodes = sass.between_clocks(machine_code, name)
             opcode = space.split()[0]
-            accesses = [each for each in found if each.split(".")[0] == opcode]
-            assert len(accesses) == count and len(found) - count <= 4, (name, found)
-            assert all((str(width) in each.split(".")) == (width > 32) for each in accesses)
+            accesses = [word for word in opcodes if word.split(".")[0] == opcode]
+            assert len(accesses) == count and len(opcodes) - count <= 4, (name, opcodes)
+            assert all((str(width) in word.split(".")) == (width > 32) for word in accesses)
             if space == "LDG L2":
-                assert all("STRONG.GPU" in each for each in accesses)  # .cg reads past L1
+                assert all("STRONG.GPU" in word for word in accesses)  # .cg reads past L1
 
 
 def test_bandwidth_loops():
@@ -165,9 +165,9 @@ def test_bandwidth_loops():
     expected = {"read": (8, 0), "write": (0, 8), "copy": (8, 8), "dram_copy": (1, 1)}
     assert expected.keys() == kernels_memory.MOVERS.keys()
     for name, (loads, stores) in expected.items():
-        found = sass.loop(machine_code, name)
+        counts = sass.loop(machine_code, name)
         count = {"LDG": 0, "STG": 0}
-        for opcode, number in found.items():
+        for opcode, number in counts.items():
             if ".128" in opcode:
                 count[opcode.split(".")[0]] += number
         assert count == {"LDG": loads, "STG": stores}
@@ -175,7 +175,7 @@ def test_bandwidth_loops():
 
 def test_a_function_in_a_section_of_its_own_is_counted():
     """Where the linker puts a function that the loop calls; ptxas leaves it behind the entry."""
-    called = (
+    section = (
         '\t.section\t.text.emulated,"ax"\n'
         "        /*0000*/                   IMMA.16816.S8.S8 R4, R4.ROW, R8.COL, R4 ;\n"
         "        /*0010*/                   RET.ABS.NODEC R2 `(k) ;\n"
@@ -189,7 +189,7 @@ def test_a_function_in_a_section_of_its_own_is_counted():
         "        /*0030*/                   BRA `(.L_x_0) ;\n"
         "        /*0040*/                   EXIT ;\n"
     )
-    assert sass.tensor(sass.loop(called + entry, "k")) == {"IMMA.16816.S8.S8": 1}
+    assert sass.tensor(sass.loop(section + entry, "k")) == {"IMMA.16816.S8.S8": 1}
     with pytest.raises(ValueError, match="no entry 'emulated'"):
         sass.loop(entry, "k")
 

@@ -30,16 +30,16 @@ def test_stored_results_keep_the_limits(gpu):
 @pytest.mark.parametrize("gpu", STORED)
 def test_a_broken_record_among_them_is_found(gpu):
     results = copy.deepcopy(expand(_stored.results("probe")[gpu]))
-    record = next(each for each in results["records"] if each["group"] == "mma")
+    record = next(entry for entry in results["records"] if entry["group"] == "mma")
     record["rate"] *= 1.1
     assert len(checks.sentences(results, checks.LIMITS)) >= 1
 
 
 def test_everything_is_shown_without_a_gpu(no_gpu, capsys):
     assert cli.main(["probe", "all"]) == 0
-    said = capsys.readouterr().out
-    assert "torch finds no CUDA GPU" in said and "These contradict" not in said
+    text = capsys.readouterr().out
+    assert "torch finds no CUDA GPU" in text and "These contradict" not in text
     for gpu in STORED:
-        assert all(f"{title} on {gpu}" in said for title in ("mma.sync", "wgmma", "wmma"))
-        assert f"Bandwidth of {gpu}" in said
-    assert "one answer of L2 can serve several of them" in said
+        assert all(f"{title} on {gpu}" in text for title in ("mma.sync", "wgmma", "wmma"))
+        assert f"Bandwidth of {gpu}" in text
+    assert "one answer of L2 can serve several of them" in text
