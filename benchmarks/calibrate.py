@@ -32,8 +32,8 @@ def noise(size, device, ms, reader):
     data, call = gemm(size, device)
     sampler = telemetry.Sampler(reader)
     twice = {"first": call, "second": call}
-    found = timing.measure(twice, data.sets, device=device, min_ms=ms, sampler=sampler)
-    first, second = found["first"], found["second"]
+    timings = timing.measure(twice, data.sets, device=device, min_ms=ms, sampler=sampler)
+    first, second = timings["first"], timings["second"]
     rate = 2.0 * size**3 / first.us / 1e6
     clock = f", {sampler.clock_mhz:.0f} MHz, {sampler.power_w:.0f} W" if sampler.samples else ""
     return (
@@ -46,8 +46,8 @@ def copy_rate(device, ms):
     """GB/s of a copy, bytes read and bytes written both counted."""
     source = torch.empty(COPY_BYTES[device] // 4, dtype=torch.float32, device=device).normal_()
     target = torch.empty_like(source)
-    found = timing.measure({"copy": lambda i: target.copy_(source)}, 1, device=device, min_ms=ms)
-    return 2 * COPY_BYTES[device] / found["copy"].us / 1e3
+    timings = timing.measure({"copy": lambda i: target.copy_(source)}, 1, device=device, min_ms=ms)
+    return 2 * COPY_BYTES[device] / timings["copy"].us / 1e3
 
 
 def main(argv=None):

@@ -50,23 +50,23 @@ def gemm_rate(
 ) -> dict[str, float | None]:
     """A TN GEMM of `size`^3 on normal data."""
     a, b = (torch.randn(size, size, device=DEVICE).to(dtype) for _ in range(2))
-    found = timed(lambda: mm(a, b.t()))
-    return {**found, "tflops": 2 * size**3 / found["us"] / 1e6}
+    time = timed(lambda: mm(a, b.t()))
+    return {**time, "tflops": 2 * size**3 / time["us"] / 1e6}
 
 
 def copy_rate(size: int) -> dict[str, float | None]:
     """A copy of this many bytes; bytes read and written count."""
     source = torch.randn(size // 4, device=DEVICE)
     target = torch.empty_like(source)
-    found = timed(lambda: target.copy_(source))
-    return {**found, "gb_per_s": 2 * size / found["us"] / 1e3}
+    time = timed(lambda: target.copy_(source))
+    return {**time, "gb_per_s": 2 * size / time["us"] / 1e3}
 
 
 def read_rate(size: int) -> dict[str, float | None]:
     """A sum over this many bytes, which writes next to nothing."""
     source = torch.randn(size // 4, device=DEVICE)
-    found = timed(source.sum)
-    return {**found, "gb_per_s": size / found["us"] / 1e3}
+    time = timed(source.sum)
+    return {**time, "gb_per_s": size / time["us"] / 1e3}
 
 
 def device_rates() -> dict[str, Any]:
@@ -80,8 +80,8 @@ def device_rates() -> dict[str, Any]:
     rates["copy 4 GiB"] = copy_rate(MEMORY_BYTES)
     rates["read 4 GiB"] = read_rate(MEMORY_BYTES)
     rates |= {f"L2 copy {size >> 20} MiB": copy_rate(size) for size in L2_BYTES}
-    one = torch.zeros(1, device=DEVICE)
-    rates["launch"] = timed(lambda: one.add_(1))
+    element = torch.zeros(1, device=DEVICE)
+    rates["launch"] = timed(lambda: element.add_(1))
     return {
         "name": facts.name,
         "compute_capability": 10 * facts.major + facts.minor,
@@ -99,9 +99,9 @@ def main(arguments: list[str]) -> int:
         "python -m benchmarks rates", description=__doc__.splitlines()[0]
     )
     parser.add_argument("results", type=Path, help="the JSON file to write")
-    given = parser.parse_args(arguments)
-    found = device_rates()
-    given.results.write_text(json.dumps(found, indent=1) + "\n")
-    for name, rate in found["rates"].items():
+    options = parser.parse_args(arguments)
+    result = device_rates()
+    options.results.write_text(json.dumps(result, indent=1) + "\n")
+    for name, rate in result["rates"].items():
         print(f"{name:20}", *(f"{key} {value:.6g}" for key, value in rate.items() if value))
     return 0

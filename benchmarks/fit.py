@@ -50,57 +50,57 @@ class Choice(NamedTuple):
 
 def choices(device: str, problems: Iterable[Problem]) -> list[Choice]:
     """The planner's choices now, beside the recorded times."""
-    found = []
+    result = []
     for problem in problems:
         row = recording.choice(device, problem)
-        found.append(Choice(problem, row, recording.loss(problem, row)))
-    return found
+        result.append(Choice(problem, row, recording.loss(problem, row)))
+    return result
 
 
-def halves(found: Recording) -> dict[str, list[Problem]]:
+def halves(data: Recording) -> dict[str, list[Problem]]:
     """The problems that constants are fitted to, and the others."""
     parts: dict[str, list[Problem]] = {"fitted": [], "held out": []}
-    for problem in found["problems"]:
+    for problem in data["problems"]:
         parts["held out" if recording.is_held_out(problem) else "fitted"].append(problem)
     return parts
 
 
-def quality(chosen: list[Choice]) -> str:
+def quality(part: list[Choice]) -> str:
     """How good choices are, in one line."""
-    losses = [choice.loss for choice in chosen if choice.loss is not None]
+    losses = [choice.loss for choice in part if choice.loss is not None]
     if not losses:
         return "nothing measured"
     close = sum(loss <= CLOSE for loss in losses)
     return (
-        f"{len(chosen)} problems: within {100 * CLOSE:.0f} % of the fastest on {close} "
-        f"({100 * close / len(chosen):.0f} %), at most {100 * max(losses):.1f} %, mean "
-        f"{100 * statistics.fmean(losses):.2f} %, {len(chosen) - len(losses)} not measured"
+        f"{len(part)} problems: within {100 * CLOSE:.0f} % of the fastest on {close} "
+        f"({100 * close / len(part):.0f} %), at most {100 * max(losses):.1f} %, mean "
+        f"{100 * statistics.fmean(losses):.2f} %, {len(part) - len(losses)} not measured"
     )
 
 
-def score(chosen: list[Choice]) -> float:
+def score(part: list[Choice]) -> float:
     """What a search lowers: the mean loss, and a tenth of the largest one."""
-    losses = [estimated_loss(choice) if choice.loss is None else choice.loss for choice in chosen]
+    losses = [estimated_loss(choice) if choice.loss is None else choice.loss for choice in part]
     return statistics.fmean(losses) + max(losses) / 10
 
 
 def estimated_loss(choice: Choice) -> float:
     """The loss of the same kernel with another number of CTAs in a cluster."""
-    known = recording.times(choice.problem)
-    others = [us for row, us in known.items() if row.kernel == choice.row.kernel]
-    return min(others) / min(known.values()) - 1 if others else NOT_MEASURED
+    times = recording.times(choice.problem)
+    kernel_times = [us for row, us in times.items() if row.kernel == choice.row.kernel]
+    return min(kernel_times) / min(times.values()) - 1 if kernel_times else NOT_MEASURED
 
 
-def worst(chosen: list[Choice], count: int) -> list[str]:
+def worst(part: list[Choice], count: int) -> list[str]:
     """The worst choices, those without a time first."""
-    order = sorted(chosen, key=lambda choice: -math.inf if choice.loss is None else -choice.loss)
+    order = sorted(part, key=lambda choice: -math.inf if choice.loss is None else -choice.loss)
     text = []
     for problem, row, loss in order[:count]:
-        known = recording.times(problem)
-        best = min(known, key=known.__getitem__)
+        times = recording.times(problem)
+        best = min(times, key=times.__getitem__)
         words = "not measured" if loss is None else f"+{100 * loss:.1f} %"
         text.append(f"  {recording.name_of(problem):48} {words:>12}  {row}")
-        text.append(f"  {'':48} {known[best]:9.2f} us  {best}")
+        text.append(f"  {'':48} {times[best]:9.2f} us  {best}")
     return text
 
 
@@ -115,14 +115,14 @@ class Residual(NamedTuple):
 
 def residuals(device: str, problems: Iterable[Problem]) -> list[Residual]:
     """Of the rows that come near the fastest one of their problem."""
-    found = []
+    result = []
     for problem in problems:
-        known, estimates = recording.times(problem), recording.runnable(device, problem)
-        near = [r for r in known if r in estimates and known[r] <= NEAR * min(known.values())]
-        ratios = {row: known[row] / estimates[row] for row in near}
+        times, estimates = recording.times(problem), recording.runnable(device, problem)
+        near = [r for r in times if r in estimates and times[r] <= NEAR * min(times.values())]
+        ratios = {row: times[row] / estimates[row] for row in near}
         mean = _mean(ratios.values()) if ratios else 1.0
-        found += [Residual(problem, row, ratio, ratio / mean) for row, ratio in ratios.items()]
-    return found
+        result += [Residual(problem, row, ratio, ratio / mean) for row, ratio in ratios.items()]
+    return result
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -150,13 +150,13 @@ def _without_layout(row: Row) -> str:
     return str(row).replace(f"_{layout}", "")
 
 
-def tables(found: list[Residual]) -> list[str]:
+def tables(rows: list[Residual]) -> list[str]:
     """A table for each grouping."""
     text = []
     for name, key in GROUPINGS.items():
         groups: dict[str, list[Residual]] = {}
-        for each in found:
-            groups.setdefault(key(each), []).append(each)
+        for row in rows:
+            groups.setdefault(key(row), []).append(row)
         text += ["", f"  {name:52} rows    all  of the problem"]
         for group, members in sorted(groups.items()):
             every, relative = (_mean(getattr(r, field) for r in members) for field in FIELDS)
@@ -166,10 +166,10 @@ def tables(found: list[Residual]) -> list[str]:
 
 def constant(text: str, name: str) -> float:
     """The value of a constant in the planner's source."""
-    found = re.search(CONSTANT.format(re.escape(name)), text)
-    if not found:
+    match = re.search(CONSTANT.format(re.escape(name)), text)
+    if not match:
         raise SystemExit(f"{SOURCE} has no line 'constexpr double {name} = ...;'.")
-    return float(found[2])
+    return float(match[2])
 
 
 def with_constant(text: str, name: str, value: float) -> str:
@@ -189,14 +189,14 @@ def search(names: list[str], score_of: Callable[[str], float], text: str) -> tup
         for name in names:
             for factor in (1 + step, 1 / (1 + step)):
                 while True:
-                    tried = with_constant(text, name, constant(text, name) * factor)
-                    found = score_of(tried)
+                    trial = with_constant(text, name, constant(text, name) * factor)
+                    result = score_of(trial)
                     print(
-                        f"  {name} = {constant(tried, name):<10.4g} score {found:.5f}", flush=True
+                        f"  {name} = {constant(trial, name):<10.4g} score {result:.5f}", flush=True
                     )
-                    if not found < best:
+                    if not result < best:
                         break
-                    text, best = tried, found
+                    text, best = trial, result
     return text, best
 
 
@@ -207,8 +207,8 @@ def built_score(build: str, paths: list[Path]) -> Callable[[str], float]:
     def score_of(text: str) -> float:
         SOURCE.write_text(text)
         subprocess.run(build, shell=True, check=True, cwd=CHECKOUT, stdout=subprocess.DEVNULL)
-        done = subprocess.run(command, check=True, cwd=CHECKOUT, capture_output=True, text=True)
-        return float(json.loads(done.stdout))
+        process = subprocess.run(command, check=True, cwd=CHECKOUT, capture_output=True, text=True)
+        return float(json.loads(process.stdout))
 
     return score_of
 
@@ -217,21 +217,21 @@ def propose(names: list[str], build: str, paths: list[Path]) -> None:
     """Searches, prints the proposed constants, and puts the source and the library back."""
     original, score_of = SOURCE.read_text(), built_score(build, paths)
     try:
-        found, _ = search(names, score_of, original)
+        text, _ = search(names, score_of, original)
         for name in names:
-            print(f"{name}: {constant(original, name):g} -> {constant(found, name):g}")
+            print(f"{name}: {constant(original, name):g} -> {constant(text, name):g}")
     finally:
         score_of(original)
 
 
-def report(found: Recording, count: int) -> list[str]:
+def report(data: Recording, count: int) -> list[str]:
     """The text about one recording."""
-    device = found["header"]["device"]
-    text = [f"{device}, seed {found['header']['seed']}"]
-    for name, problems in halves(found).items():
-        chosen = choices(device, problems)
-        text += [f"{name}: {quality(chosen)}", *worst(chosen, count)]
-    return text + tables(residuals(device, halves(found)["fitted"]))
+    device = data["header"]["device"]
+    text = [f"{device}, seed {data['header']['seed']}"]
+    for name, problems in halves(data).items():
+        part = choices(device, problems)
+        text += [f"{name}: {quality(part)}", *worst(part, count)]
+    return text + tables(residuals(device, halves(data)["fitted"]))
 
 
 def main(argv=None):
@@ -247,14 +247,14 @@ def main(argv=None):
     parser.add_argument("--score", action="store_true", help="print the score alone")
     options = parser.parse_args(argv)
     paths = options.files or sorted(recording.FOLDER.glob("*.json"))
-    found = [recording.load(path) for path in paths]
-    if not any(each["problems"] for each in found):
+    recordings = [recording.load(path) for path in paths]
+    if not any(data["problems"] for data in recordings):
         parser.error("there is no recording; measure one with python -m benchmarks rows.")
     if options.search:
         propose(options.search.split(","), options.build, [path.resolve() for path in paths])
     elif options.score:
-        scores = [score(choices(r["header"]["device"], halves(r)["fitted"])) for r in found]
+        scores = [score(choices(r["header"]["device"], halves(r)["fitted"])) for r in recordings]
         print(json.dumps(statistics.fmean(scores)))
     else:
-        print("\n".join(line for each in found for line in report(each, options.worst)))
+        print("\n".join(line for data in recordings for line in report(data, options.worst)))
     return 0

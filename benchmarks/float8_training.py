@@ -59,7 +59,7 @@ class Step:
     def __init__(self, model: torch.nn.Module, x: torch.Tensor, gradient: torch.Tensor) -> None:
         self.model, self.gradient = model, gradient
         self.x = x.clone().requires_grad_()
-        # A step takes the same time at every rate. At 0 the products stay those of the first step.
+        # A step takes the same time at every rate. At 0 the products stay as in the first step.
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
 
     def __call__(self, _: int) -> None:
@@ -82,36 +82,36 @@ def models(size: str, layers: int, device: torch.device) -> dict[str, torch.nn.M
     options: dict[str, Any] = {"bias": False, "device": device, "dtype": DTYPE}
     shapes = [pair[:: -1 if index % 2 else 1] for index in range(layers)]
     base = torch.nn.Sequential(*(tcgemm.nn.Linear(*shape, **options) for shape in shapes))
-    found: dict[str, torch.nn.Module] = {}
+    result: dict[str, torch.nn.Module] = {}
     for name, swap in VARIANTS.items():
-        found[name] = copy.deepcopy(base)
+        result[name] = copy.deepcopy(base)
         if swap is not None:
-            tcgemm.swap_linear(found[name], **swap)
-    return found
+            tcgemm.swap_linear(result[name], **swap)
+    return result
 
 
 def rows_of(
     size: str, layers: int, tokens: int, repetitions: int, ms: float, device: torch.device
 ) -> list[Row]:
     """A row for each mode and variant of a stack."""
-    made = models(size, layers, device)
+    nets = models(size, layers, device)
     options: dict[str, Any] = {"dtype": DTYPE, "device": device}
     x = torch.randn(tokens, features(size)[0], **options)
     with torch.no_grad():
-        results = {name: model(x) for name, model in made.items()}
+        results = {name: model(x) for name, model in nets.items()}
     far = {name: difference(results[BASELINE], result) for name, result in results.items()}
-    steps = {name: Step(model, x, torch.randn_like(results[name])) for name, model in made.items()}
+    steps = {name: Step(model, x, torch.randn_like(results[name])) for name, model in nets.items()}
     return [
         {
             "size": size,
             "layers": layers,
             "mode": mode,
             "variant": name,
-            **measured,
+            **numbers,
             "difference": far[name],
         }
         for mode in MODES[device.type]
-        for name, measured in measurements(mode, steps, repetitions, ms, device).items()
+        for name, numbers in measurements(mode, steps, repetitions, ms, device).items()
     ]
 
 
@@ -123,33 +123,33 @@ def measurements(
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repetitions):
         if mode == "graph":
-            found = timing.measure(steps, 1, device=device, min_ms=ms, sampler=sampler)
+            timings = timing.measure(steps, 1, device=device, min_ms=ms, sampler=sampler)
         else:
-            found = waiting.eager(steps, device, ms, sampler)
-        for name, taken in found.items():
-            times[name].append(taken.us)
+            timings = waiting.eager(steps, device, ms, sampler)
+        for name, sample in timings.items():
+            times[name].append(sample.us)
     return {
         name: {
-            "us": medians.three(taken, 2),
+            "us": medians.three(sample, 2),
             "ratio": medians.three(
-                [base / own for base, own in zip(times[BASELINE], taken, strict=True)], 4
+                [base / own for base, own in zip(times[BASELINE], sample, strict=True)], 4
             ),
             "repetitions": repetitions,
             "clock_mhz": sampler.clock_mhz,
             "power_w": sampler.power_w,
         }
-        for name, taken in times.items()
+        for name, sample in times.items()
     }
 
 
 def lines(results: medians.Results) -> list[str]:
     """The results in words."""
     header = results["header"]
-    found = [f"{header['gpu']}: training step, {header['tokens']} tokens, {header['dtype']}"]
+    result = [f"{header['gpu']}: training step, {header['tokens']} tokens, {header['dtype']}"]
     for row in results["rows"]:
         place = f"{row['layers']} x {row['size']:11} {row['mode']:5} {row['variant']:8}"
-        found.append(f"{place} {medians.text(row, BASELINE)}")
-    return found
+        result.append(f"{place} {medians.text(row, BASELINE)}")
+    return result
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

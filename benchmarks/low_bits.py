@@ -2,7 +2,7 @@
 
     random operands -> one CUDA graph a candidate -> medians and quartiles in microseconds
 
-A multiply-add counts as two operations, that of two bits too.
+A multiply-add counts as two operations, of bits too.
 """
 
 from __future__ import annotations

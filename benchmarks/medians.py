@@ -19,8 +19,8 @@ Results = dict[str, Any]
 
 def three(values: list[float], digits: int) -> list[float]:
     """The median, the lowest and the highest."""
-    shown = (statistics.median(values), min(values), max(values))
-    return [round(value, digits) for value in shown]
+    figures = (statistics.median(values), min(values), max(values))
+    return [round(value, digits) for value in figures]
 
 
 def text(row: dict[str, Any], baseline: str) -> str:

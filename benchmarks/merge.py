@@ -34,10 +34,10 @@ PRODUCTS = Kind("results of `run`", results_file, protocol.merge)
 
 def kind_of(path):
     """The kind of a file."""
-    found = json.loads(path.read_text())
-    if "problems" in found:
+    content = json.loads(path.read_text())
+    if "problems" in content:
         return RECORDINGS
-    return MODELS if record.is_of_models(found) else PRODUCTS
+    return MODELS if record.is_of_models(content) else PRODUCTS
 
 
 def main(argv=None):
@@ -59,9 +59,9 @@ def main(argv=None):
     files = [kind.module.load(path) for path in options.files]
     if len({file["header"].get("gpu") for file in files}) > 1:
         parser.error("the files are of different GPUs.")
-    into = files[0]
+    target = files[0]
     for new in files[1:]:
-        into = kind.merge(into, new)
-    kind.module.save(into, options.out)
+        target = kind.merge(target, new)
+    kind.module.save(target, options.out)
     print(f"{len(files)} files -> {options.out}")
     return 0

@@ -43,22 +43,22 @@ def weights(bytes_of_one: int) -> int:
 
 def torch_int4(n: int, k: int, group: int, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Weights of torch's int4 product: codes, and scales with zeros."""
-    found = []
+    result = []
     for _ in range(count):
         codes = torch.randint(0, 256, (n, k // 2), device="cuda", dtype=torch.int32)
         scales = 0.01 * torch.randn(k // group, n, 2, device="cuda", dtype=torch.bfloat16)
-        found.append((torch._convert_weight_to_int4pack(codes.to(torch.uint8), 8), scales))
-    return found
+        result.append((torch._convert_weight_to_int4pack(codes.to(torch.uint8), 8), scales))
+    return result
 
 
 def timed(calls: Mapping[str, Callable[[int], Any]], sets: int, ms: float) -> dict[str, Any]:
     """The fields of a row: quartiles and medians of each call, the clock and the power."""
     sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
-    found = timing.measure(calls, sets, device="cuda", min_ms=ms, sampler=sampler)
+    timings = timing.measure(calls, sets, device="cuda", min_ms=ms, sampler=sampler)
     return {
         "us": {
-            name: [round(taken.low_us, 2), round(taken.us, 2), round(taken.high_us, 2)]
-            for name, taken in found.items()
+            name: [round(sample.low_us, 2), round(sample.us, 2), round(sample.high_us, 2)]
+            for name, sample in timings.items()
         },
         "clock_mhz": sampler.clock_mhz,
         "power_w": sampler.power_w,
@@ -73,9 +73,9 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
     for _ in range(weights(packed[0].arranged().nbytes) - 1):
         packed.append(copy.deepcopy(packed[0]))
     dense = [w.clone() for _ in range(weights(w.nbytes))]
-    theirs = torch_int4(n, k, 128, len(packed)) if format == "int4" else []
-    for each in packed:
-        each.arranged()
+    pairs = torch_int4(n, k, 128, len(packed)) if format == "int4" else []
+    for weight in packed:
+        weight.arranged()
     rows = []
     for m in row_counts:
         x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
@@ -85,13 +85,13 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
             "tcgemm": (lambda i, x=x, out=out: tcgemm.linear(x, dense[i], out=out), len(dense)),
             "torch": (lambda i, x=x, out=out: torch.mm(x, dense[i].t(), out=out), len(dense)),
         }
-        if theirs and m <= 128:
+        if pairs and m <= 128:
             calls["torch int4"] = (
-                lambda i, x=x: torch._weight_int4pack_mm(x, theirs[i][0], 128, theirs[i][1]),
-                len(theirs),
+                lambda i, x=x: torch._weight_int4pack_mm(x, pairs[i][0], 128, pairs[i][1]),
+                len(pairs),
             )
         sets = math.lcm(*(count for _, count in calls.values()))
-        rotated = {
+        candidates = {
             name: lambda i, call=call, count=count: call(i % count)
             for name, (call, count) in calls.items()
         }
@@ -104,7 +104,7 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
                 "n": n,
                 "k": k,
                 "bytes": bytes_moved,
-                **timed(rotated, min(sets, 64), ms),
+                **timed(candidates, min(sets, 64), ms),
             }
         )
         print(line(rows[-1]), flush=True)
@@ -114,28 +114,28 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
 def pack_times() -> dict[str, float]:
     """Milliseconds of pack_weight for a bf16 weight of 8192 x 8192: the median of PACKS calls."""
     w = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    other = torch.empty(int(ROTATED), device="cuda", dtype=torch.uint8)
-    found = {}
-    for format, method in (*((each, "nearest") for each in FORMATS), ("int4", "mse")):
-        taken = []
+    buffer = torch.empty(int(ROTATED), device="cuda", dtype=torch.uint8)
+    result = {}
+    for format, method in (*((format_name, "nearest") for format_name in FORMATS), ("int4", "mse")):
+        samples = []
         for _ in range(PACKS):
-            other.zero_()  # w leaves L2
+            buffer.zero_()  # w leaves L2
             torch.cuda._sleep(200_000)  # the call is enqueued before the first event
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
             tcgemm.pack_weight(w, format, FORMATS[format][0], method=method)
             end.record()
             end.synchronize()
-            taken.append(begin.elapsed_time(end))
-        found[f"{format} {method}"] = round(statistics.median(taken), 4)
-    return found
+            samples.append(begin.elapsed_time(end))
+        result[f"{format} {method}"] = round(statistics.median(samples), 4)
+    return result
 
 
 def line(row: dict[str, Any]) -> str:
     own = row["us"]["packed"][1]
-    others = (f"x {name} {taken[1] / own:.2f}" for name, taken in row["us"].items())
+    ratios = (f"x {name} {times[1] / own:.2f}" for name, times in row["us"].items())
     place = f"{row['format']:6}{row['m']:5} x {row['n']} x {row['k']}"
-    return f"{place:28}{own:9.2f} us  " + "  ".join(list(others)[1:])
+    return f"{place:28}{own:9.2f} us  " + "  ".join(list(ratios)[1:])
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
@@ -146,9 +146,9 @@ def summary(rows: list[dict[str, Any]]) -> str:
     for format, m in dict.fromkeys((row["format"], row["m"]) for row in rows):
         alike = [row for row in rows if (row["format"], row["m"]) == (format, m)]
         cells = []
-        for other, width in (("torch", 9), ("tcgemm", 10), ("torch int4", 14)):
+        for name, width in (("torch", 9), ("tcgemm", 10), ("torch int4", 14)):
             ratios = [
-                row["us"][other][1] / row["us"]["packed"][1] for row in alike if other in row["us"]
+                row["us"][name][1] / row["us"]["packed"][1] for row in alike if name in row["us"]
             ]
             mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else "-"
             cells.append(f"{mean:>{width}}")

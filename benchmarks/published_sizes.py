@@ -1,4 +1,4 @@
-"""Products of published sizes beside those of the paper: the set doc000.
+"""Products of published sizes beside the paper's: the set doc000.
 
     python -m benchmarks run --set doc000         measures it
     python -m benchmarks doc000                   the tables of the stored results
@@ -6,7 +6,7 @@
 
 For each shape the table has the mean of tcgemm's speed over torch's, its extremes with their width
 W, and the largest step between adjacent widths: how much of the speed is lost or won when W
-grows by 256. Published figures are those of kernels beside cuBLAS 10.1 on other GPUs.
+grows by 256. Published figures are of kernels beside cuBLAS 10.1 on other GPUs.
 """
 
 import argparse
@@ -39,13 +39,13 @@ class Published(NamedTuple):
 def published_figures():
     """The figures 6 to 9 of the paper."""
     tables = {"figures 6 and 8": ("6", "8"), "figures 7 and 9": ("7", "9")}
-    found = []
+    result = []
     for table, names in tables.items():
         (gpu,) = published.gpus("000", table)
         rows = published.table("000", table).items()
         for figure, (family, row) in zip(names, rows, strict=True):
-            found.append(Published(figure, gpu, family, *row.values()))
-    return found
+            result.append(Published(figure, gpu, family, *row.values()))
+    return result
 
 
 def family_of(row):
@@ -57,12 +57,12 @@ def family_of(row):
 
 def curves(results):
     """{(accumulation, shape): {W: row}} of the measured cases."""
-    found = {}
+    result = {}
     for row in results["rows"]:
         if row["set"] == SET and row["ratio"]:
             family, width = family_of(row)
-            found.setdefault((row["accumulation"], family), {})[width] = row
-    return {key: dict(sorted(rows.items())) for key, rows in found.items()}
+            result.setdefault((row["accumulation"], family), {})[width] = row
+    return {key: dict(sorted(rows.items())) for key, rows in result.items()}
 
 
 def torch_tflops(row):
@@ -81,8 +81,8 @@ def largest_step(speeds):
 
 
 def _step(speeds):
-    found = largest_step(speeds)
-    return "-" if found is None else f"{100 * found[0]:+.0f} % at {found[1]}"
+    step = largest_step(speeds)
+    return "-" if step is None else f"{100 * step[0]:+.0f} % at {step[1]}"
 
 
 def line(accumulation, family, rows):
@@ -106,9 +106,9 @@ def flag_sentence(results):
     times = []
     for row in results["rows"]:
         if row["set"] == SET and row["accumulation"] == "f16" and row["ratio"]:
-            beside = results["details"][results_file.key(row)].get("f32_sums_us")
-            if beside:
-                times.append(row["baseline_us"] / beside)
+            f32_sums_us = results["details"][results_file.key(row)].get("f32_sums_us")
+            if f32_sums_us:
+                times.append(row["baseline_us"] / f32_sums_us)
     if not times:
         return "No products with float16 sums are measured."
     mean = statistics.geometric_mean(times)
@@ -122,14 +122,14 @@ def flag_sentence(results):
 
 def table(results):
     """The table of a file of results, or None if it has no product of the set."""
-    found = curves(results)
-    if not found:
+    rows_of = curves(results)
+    if not rows_of:
         return None
     lines = [
-        line(sums, family, found[sums, family])
+        line(sums, family, rows_of[sums, family])
         for sums in ACCUMULATIONS
         for family in FAMILIES
-        if (sums, family) in found
+        if (sums, family) in rows_of
     ]
     gpu = results["header"]["gpu"]
     notes = [flag_sentence(results), *map(sentence, published_figures())]
@@ -151,14 +151,14 @@ def draw(results, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    found = curves(results)
+    rows_of = curves(results)
     figure, panels = pyplot.subplots(2, 4, figsize=(13, 5.6), sharey=True, layout="constrained")
     for axes, family in zip(panels.flat, FAMILIES, strict=False):
         for colour, sums in zip(COLOURS, ACCUMULATIONS, strict=False):
-            rows = found.get((sums, family), {})
-            ours = [row["tflops"] for row in rows.values()]
+            rows = rows_of.get((sums, family), {})
+            rates = [row["tflops"] for row in rows.values()]
             baseline = [torch_tflops(row) for row in rows.values()]
-            axes.plot(list(rows), ours, color=colour, label=f"tcgemm, {sums} sums")
+            axes.plot(list(rows), rates, color=colour, label=f"tcgemm, {sums} sums")
             axes.plot(list(rows), baseline, color=colour, ls="--", label=f"torch, {sums} sums")
         axes.set_title(family, fontsize=9)
         axes.set_xticks(range(4096, WIDTHS.stop, 4096))
@@ -185,11 +185,11 @@ def main(argv=None):
     count = 0
     for path in sorted(options.results.glob("*.json")):
         results = results_file.load(path)
-        found = table(results)
-        if found is None:
+        text = table(results)
+        if text is None:
             continue
         count += 1
-        print(found, end="\n\n")
+        print(text, end="\n\n")
         if options.plot:
             options.plot.mkdir(parents=True, exist_ok=True)
             draw(results, options.plot / f"{path.stem}-{SET}.png")

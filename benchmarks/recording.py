@@ -61,15 +61,15 @@ class Row(NamedTuple):
 def draw(seed: int = SEED, count: int = PROBLEMS) -> list[Problem]:
     """The problems of a seed, without rows."""
     source = random.Random(f"rows {seed}")
-    found: list[Problem] = []
-    while len(found) < count:
+    problems: list[Problem] = []
+    while len(problems) < count:
         dtype, epilogue = source.choice(DTYPES), source.choice(EPILOGUES)
         layout = "TN" if dtype == "e4m3" else source.choice(LAYOUTS)
         m, n, k = drawn.shape(source, SMALLEST, LARGEST, drawn.STEPS.get(dtype, drawn.STEP))
         sizes = {"m": m, "n": n, "k": k, "epilogue": epilogue}
-        problem = {"index": len(found), "dtype": dtype, "layout": layout, **sizes}
-        found.append({**problem, "commits": [], "rows": []})
-    return found
+        problem = {"index": len(problems), "dtype": dtype, "layout": layout, **sizes}
+        problems.append({**problem, "commits": [], "rows": []})
+    return problems
 
 
 def case_of(problem: Problem) -> Case:
@@ -108,30 +108,30 @@ def plan(device: str, problem: Problem, kernel: str = "") -> dict[str, Any] | No
         return None
 
 
-def row_of(made: dict[str, Any]) -> Row:
+def row_of(facts: dict[str, Any]) -> Row:
     """The row of a plan."""
-    slices = f"/{made['slices']}" + "c" * made["cluster_adds"] if made["slices"] > 1 else ""
-    return Row(made["kernel"], made["cluster"], slices)
+    slices = f"/{facts['slices']}" + "c" * facts["cluster_adds"] if facts["slices"] > 1 else ""
+    return Row(facts["kernel"], facts["cluster"], slices)
 
 
 def choice(device: str, problem: Problem) -> Row:
     """The row that the planner chooses."""
-    made = plan(device, problem)
-    assert made is not None, f"no kernel computes {name_of(problem)} on {device}"
-    return row_of(made)
+    facts = plan(device, problem)
+    assert facts is not None, f"no kernel computes {name_of(problem)} on {device}"
+    return row_of(facts)
 
 
 def plans(device: str, problem: Problem) -> dict[str, dict[str, Any]]:
     """{name of a kernel: the plan that asks for it} of the kernels for operands of this dtype."""
     dense = [row for row in catalog().values() if not row["weight_bits"]]
     names = [row["name"] for row in dense if row["input"] == problem["dtype"]]
-    made = {name: plan(device, problem, name) for name in names}
-    return {name: found for name, found in made.items() if found is not None}
+    all_plans = {name: plan(device, problem, name) for name in names}
+    return {name: facts for name, facts in all_plans.items() if facts is not None}
 
 
 def hidden(device: str, problem: Problem) -> list[str]:
     """Kernels that cannot be asked for, because a longer name with theirs in it is preferred."""
-    return [name for name, made in plans(device, problem).items() if made["kernel"] != name]
+    return [name for name, facts in plans(device, problem).items() if facts["kernel"] != name]
 
 
 def runnable(device: str, problem: Problem) -> dict[Row, float]:
@@ -140,28 +140,28 @@ def runnable(device: str, problem: Problem) -> dict[Row, float]:
     Those with the planner's number of slices are among them. Rows with estimates far above the
     least one are not, nor GEMV kernels unless the planner takes one.
     """
-    found = {}
-    made = plan(device, problem)
-    slices = [f"/{made['slices']}", f"/{made['slices']}c"] if made and made["slices"] > 1 else []
-    gemv = made is not None and catalog()[made["kernel"]]["gemv"]
-    for name, whole in plans(device, problem).items():
+    estimates = {}
+    best = plan(device, problem)
+    slices = [f"/{best['slices']}", f"/{best['slices']}c"] if best and best["slices"] > 1 else []
+    gemv = best is not None and catalog()[best["kernel"]]["gemv"]
+    for name, undivided in plans(device, problem).items():
         if catalog()[name]["gemv"] and not gemv:
             continue
-        for each in [whole, *(plan(device, problem, name + division) for division in slices)]:
-            if each and each["kernel"] == name and not each["copies"] and not each["split"]:
-                found[row_of(each)] = each["microseconds"]
-    least = min(found.values(), default=0.0)
-    return {row: us for row, us in found.items() if us <= NEAR * least}
+        for facts in [undivided, *(plan(device, problem, name + division) for division in slices)]:
+            if facts and facts["kernel"] == name and not facts["copies"] and not facts["split"]:
+                estimates[row_of(facts)] = facts["microseconds"]
+    least = min(estimates.values(), default=0.0)
+    return {row: us for row, us in estimates.items() if us <= NEAR * least}
 
 
 def clusters(device: str, problem: Problem, kernel: str) -> list[Row]:
     """The rows of a kernel with every cluster that has no more blocks than rows of tiles."""
-    alone = plan(device, problem, f"{kernel}@1")
-    if alone is None:
+    single = plan(device, problem, f"{kernel}@1")
+    if single is None:
         return []
-    sizes = [size for size in CLUSTERS if size <= alone["tiles_m"]]
-    made = [plan(device, problem, f"{kernel}@{size}") for size in sizes]
-    return [row_of(each) for each in made if each is not None]
+    sizes = [size for size in CLUSTERS if size <= single["tiles_m"]]
+    candidates = [plan(device, problem, f"{kernel}@{size}") for size in sizes]
+    return [row_of(facts) for facts in candidates if facts is not None]
 
 
 def rows_of(problem: Problem) -> dict[Row, dict[str, Any]]:
@@ -183,15 +183,15 @@ def times(problem: Problem) -> dict[Row, float]:
     Rough times are scaled by what the fine ones of this problem are above theirs.
     """
     rows = rows_of(problem)
-    fine = [row["fine_us"] / row["rough_us"] for row in rows.values() if row["fine_us"]]
-    scale = statistics.median(fine) if fine else 1.0
+    scales = [row["fine_us"] / row["rough_us"] for row in rows.values() if row["fine_us"]]
+    scale = statistics.median(scales) if scales else 1.0
     return {name: row["fine_us"] or scale * row["rough_us"] for name, row in rows.items()}
 
 
-def loss(problem: Problem, chosen: Row) -> float | None:
-    """The time of a row divided by that of the best one, less 1; None if it was not measured."""
-    known = times(problem)
-    return known[chosen] / min(known.values()) - 1 if chosen in known else None
+def loss(problem: Problem, row: Row) -> float | None:
+    """The time of a row divided by the best time, less 1; None if it was not measured."""
+    known_times = times(problem)
+    return known_times[row] / min(known_times.values()) - 1 if row in known_times else None
 
 
 def is_held_out(problem: Problem) -> bool:
@@ -226,14 +226,14 @@ def save(recording: Recording, path: Path | str) -> None:
     results_file.write(Path(path), lines)
 
 
-def merge(into: Recording, new: Recording) -> Recording:
-    """Puts the problems of `new` into `into`; a problem of both is that of `new`, if measured."""
-    seeds = {each["header"].get("seed") for each in (into, new) if each["problems"]}
+def merge(target: Recording, new: Recording) -> Recording:
+    """Puts the problems of `new` into `target`; a problem of both comes from `new`, if measured."""
+    seeds = {data["header"].get("seed") for data in (target, new) if data["problems"]}
     if len(seeds) > 1:
         raise ValueError("the recordings have problems of different seeds; measure one of them.")
-    problems = {problem["index"]: problem for problem in into["problems"]}
+    problems = {problem["index"]: problem for problem in target["problems"]}
     for problem in new["problems"]:
         old = problems.get(problem["index"])
         if old is None or len(problem["rows"]) >= len(old["rows"]):
             problems[problem["index"]] = problem
-    return {"header": new["header"] or into["header"], "problems": list(problems.values())}
+    return {"header": new["header"] or target["header"], "problems": list(problems.values())}

@@ -49,11 +49,11 @@ def parse(argv=None):
 
 def known_gpu() -> str:
     """The name by which the planner knows the GPU of this machine."""
-    known = machine.known_gpu("cuda")
-    if known is None:
+    row = machine.known_gpu("cuda")
+    if row is None:
         gpu = machine.gpu_name("cuda")
         raise SystemExit(f"The planner does not know this GPU ({gpu}): docs/dev/devices.md.")
-    return known["name"]
+    return row["name"]
 
 
 def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
@@ -73,51 +73,51 @@ def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
             print(f"  {row}: {error}".split("\n")[0])
         else:
             calls[row] = call
-    named = {str(row): row for row in calls}
-    found = timing.measure(
-        {name: calls[row] for name, row in named.items()}, work.sets, device="cuda", min_ms=ms
+    by_name = {str(row): row for row in calls}
+    timings = timing.measure(
+        {name: calls[row] for name, row in by_name.items()}, work.sets, device="cuda", min_ms=ms
     )
-    return {named[name]: round(each.us, 3) for name, each in found.items()}
+    return {by_name[name]: round(sample.us, 3) for name, sample in timings.items()}
 
 
 def missing_rows(device: str, problem: Problem) -> list[Row]:
     """The rows that were not measured yet."""
-    known = recording.rows_of(problem)
-    return [row for row in recording.runnable(device, problem) if row not in known]
+    measured_rows = recording.rows_of(problem)
+    return [row for row in recording.runnable(device, problem) if row not in measured_rows]
 
 
 def missing_clusters(device: str, problem: Problem) -> list[Row]:
     """The rows of the fastest kernels with clusters that were not measured yet."""
-    known = recording.rows_of(problem)
-    order = recording.fastest(problem, len(known))
+    measured_rows = recording.rows_of(problem)
+    order = recording.fastest(problem, len(measured_rows))
     kernels = list(dict.fromkeys(row.kernel for row in order))[:KERNELS]
     rows = [row for kernel in kernels for row in recording.clusters(device, problem, kernel)]
-    return [row for row in rows if row not in known]
+    return [row for row in rows if row not in measured_rows]
 
 
 def wanted_fine(device: str, problem: Problem) -> list[Row]:
     """The fastest rows and the planner's choice, if one of them lacks its fine time."""
     rows = recording.rows_of(problem)
-    wanted = dict.fromkeys([*recording.fastest(problem), recording.choice(device, problem)])
-    chosen = [row for row in wanted if row in rows]
-    return [] if all(rows[row]["fine_us"] for row in chosen) else chosen
+    candidates = dict.fromkeys([*recording.fastest(problem), recording.choice(device, problem)])
+    selection = [row for row in candidates if row in rows]
+    return [] if all(rows[row]["fine_us"] for row in selection) else selection
 
 
 def measure(device: str, problem: Problem, commit: str) -> Problem:
     """The problem with the rows and fine times that it lacked."""
-    found = {row: dict(fields) for row, fields in recording.rows_of(problem).items()}
+    measured_rows = {row: dict(fields) for row, fields in recording.rows_of(problem).items()}
     for missing in (missing_rows, missing_clusters):
         for row, us in time_rows(problem, missing(device, problem), ROUGH_MS).items():
-            found[row] = {**row._asdict(), "rough_us": us, "fine_us": None}
-        problem = {**problem, "rows": list(found.values())}
-    if fine := wanted_fine(device, problem):
+            measured_rows[row] = {**row._asdict(), "rough_us": us, "fine_us": None}
+        problem = {**problem, "rows": list(measured_rows.values())}
+    if fine_rows := wanted_fine(device, problem):
         # Times of another day are not comparable within 1 %, so they are dropped.
-        for row in found:
-            found[row] = {**found[row], "fine_us": None}
-        for row, us in time_rows(problem, fine, FINE_MS).items():
-            found[row] = {**found[row], "fine_us": us}
+        for row in measured_rows:
+            measured_rows[row] = {**measured_rows[row], "fine_us": None}
+        for row, us in time_rows(problem, fine_rows, FINE_MS).items():
+            measured_rows[row] = {**measured_rows[row], "fine_us": us}
     commits = list(dict.fromkeys([*problem["commits"], commit]))
-    return {**problem, "commits": commits, "rows": list(found.values())}
+    return {**problem, "commits": commits, "rows": list(measured_rows.values())}
 
 
 def is_done(device: str, problem: Problem) -> bool:
@@ -128,34 +128,34 @@ def is_done(device: str, problem: Problem) -> bool:
 
 def line(device: str, problem: Problem) -> str:
     """The problem, its fastest row, and the loss of the planner's choice."""
-    known, chosen = recording.times(problem), recording.choice(device, problem)
-    best = min(known, key=known.__getitem__)
-    loss = recording.loss(problem, chosen)
-    text = f"{recording.name_of(problem):50} {known[best]:9.2f} us {best}"
-    if chosen != best:
+    times, choice = recording.times(problem), recording.choice(device, problem)
+    best = min(times, key=times.__getitem__)
+    loss = recording.loss(problem, choice)
+    text = f"{recording.name_of(problem):50} {times[best]:9.2f} us {best}"
+    if choice != best:
         share = "not measured" if loss is None else f"+{100 * loss:.1f} %"
-        text += f"; choice {share}: {chosen}"
+        text += f"; choice {share}: {choice}"
     return text
 
 
 def print_plans(device: str, problems: list[Problem]) -> None:
     """The number of rows of each problem, and the planner's choice."""
     for problem in problems:
-        rows, chosen = recording.runnable(device, problem), recording.choice(device, problem)
-        words = f"{len(rows):3} rows, choice {chosen}"
+        rows, choice = recording.runnable(device, problem), recording.choice(device, problem)
+        words = f"{len(rows):3} rows, choice {choice}"
         print(f"{recording.name_of(problem):50} {words}")
 
 
 def open_recording(path: Path, options: argparse.Namespace) -> Recording:
     """The recording of a file with all drawn problems, measured or not."""
-    stored = recording.load(path)
-    seed = stored["header"].get("seed", options.seed)
+    recorded = recording.load(path)
+    seed = recorded["header"].get("seed", options.seed)
     if seed != options.seed:
         raise SystemExit(f"{path} has the problems of seed {seed}; pass --seed {seed}, or --out.")
-    found = {problem["index"]: problem for problem in stored["problems"]}
-    drawn = recording.draw(options.seed, options.problems)
-    problems = [found.get(problem["index"], problem) for problem in drawn]
-    return {"header": stored["header"], "problems": problems}
+    problems_of_file = {problem["index"]: problem for problem in recorded["problems"]}
+    drawing = recording.draw(options.seed, options.problems)
+    problems = [problems_of_file.get(problem["index"], problem) for problem in drawing]
+    return {"header": recorded["header"], "problems": problems}
 
 
 def main(argv=None):
@@ -163,30 +163,30 @@ def main(argv=None):
     part, parts = options.shard
     print(f"seed {options.seed}, {options.problems} problems, part {part} of {parts}")
     if options.dry_run:
-        chosen = recording.draw(options.seed, options.problems)[part - 1 :: parts]
-        print_plans(options.gpu, chosen)
+        selection = recording.draw(options.seed, options.problems)[part - 1 :: parts]
+        print_plans(options.gpu, selection)
         return 0
     device = known_gpu()
     path = options.out or recording.path_of(device)
-    stored = open_recording(path, options)
+    recorded = open_recording(path, options)
     commit = options.commit or results_file.commit()
     header = {**machine.facts("cuda"), "device": device, "seed": options.seed}
-    problems = {problem["index"]: problem for problem in stored["problems"]}
-    chosen = stored["problems"][part - 1 :: parts]
+    problems = {problem["index"]: problem for problem in recorded["problems"]}
+    selection = recorded["problems"][part - 1 :: parts]
     if options.resume:
-        chosen = [problem for problem in chosen if not is_done(device, problem)]
-        chosen.sort(key=lambda problem: bool(problem["rows"]))
+        selection = [problem for problem in selection if not is_done(device, problem)]
+        selection.sort(key=lambda problem: bool(problem["rows"]))
     else:
-        chosen = [{**problem, "rows": [], "commits": []} for problem in chosen]
-    stop, done = time.monotonic() + 60 * options.minutes, 0
-    for problem in chosen:
+        selection = [{**problem, "rows": [], "commits": []} for problem in selection]
+    stop, count = time.monotonic() + 60 * options.minutes, 0
+    for problem in selection:
         if time.monotonic() > stop:
             print(f"{options.minutes:g} minutes are over; --resume goes on.")
             break
-        problems[problem["index"]] = found = measure(device, problem, commit)
-        measured = [problem for problem in problems.values() if problem["rows"]]
-        recording.save({"header": header, "problems": measured}, path)
-        print(line(device, found), flush=True)
-        done += 1
-    print(f"{done} of {len(chosen)} problems measured -> {path}")
+        problems[problem["index"]] = outcome = measure(device, problem, commit)
+        results = [problem for problem in problems.values() if problem["rows"]]
+        recording.save({"header": header, "problems": results}, path)
+        print(line(device, outcome), flush=True)
+        count += 1
+    print(f"{count} of {len(selection)} problems measured -> {path}")
     return 0

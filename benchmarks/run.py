@@ -14,11 +14,11 @@ MODELS = "models"
 
 def sets_of(argv):
     """The names that --set gives in a command line."""
-    given = []
+    sets = []
     for word, after in zip(argv, [*argv[1:], ""], strict=True):
-        given += after.split(",") if word == "--set" else []
-        given += word.removeprefix("--set=").split(",") if word.startswith("--set=") else []
-    return given
+        sets += after.split(",") if word == "--set" else []
+        sets += word.removeprefix("--set=").split(",") if word.startswith("--set=") else []
+    return sets
 
 
 def main(argv=None):

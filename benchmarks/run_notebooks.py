@@ -87,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
     except ImportError as error:
         parser.error(f"{error}. {NEEDED}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    failed = False
+    failure = False
     for name in options.notebooks or names():
         notebook = read(name)
         options.out.mkdir(parents=True, exist_ok=True)
@@ -96,9 +96,9 @@ def main(arguments: Sequence[str]) -> int:
                 execute(notebook, Path(folder))
         except CellExecutionError as error:
             print(f"{name}: {error}")
-            failed = True
+            failure = True
             continue
         record(notebook, device, options.commit)
         nbformat.write(notebook, options.out / f"{name}.ipynb")
         print(f"{name}: executed on {notebook.metadata['tcgemm']['gpu']}", flush=True)
-    return int(failed)
+    return int(failure)

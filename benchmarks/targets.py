@@ -62,8 +62,8 @@ class Target:
     def is_about(self, row):
         large = row["m"] * row["n"] * row["k"] >= self.volume
         rows = self.few_rows in (row["m"] < FEW_ROWS, None) or row["batch"] > 1
-        named = not self.baseline or row.get("baseline", self.baseline) == self.baseline
-        return large and rows and named and self._has_shape(row) and self._has_fields(row)
+        has_baseline = not self.baseline or row.get("baseline", self.baseline) == self.baseline
+        return large and rows and has_baseline and self._has_shape(row) and self._has_fields(row)
 
     def _has_shape(self, row):
         shape = row["m"], row["n"], row["k"]
@@ -71,9 +71,9 @@ class Target:
         return shape in self.shapes or (cube if self.cubes else not self.shapes)
 
     def _has_fields(self, row):
-        found = {**row, "set": results_file.set_of(row)}
+        values = {**row, "set": results_file.set_of(row)}
         return all(
-            found[name] in value if isinstance(value, tuple) else found[name] == value
+            values[name] in value if isinstance(value, tuple) else values[name] == value
             for name, value in self.fields.items()
         )
 
@@ -90,7 +90,7 @@ class Target:
         return f"{self.against}_ratio" if self.against else "ratio"
 
     def cases(self):
-        """The cases that it is about; of drawn sets those of the default seed."""
+        """The cases that it is about; drawn sets have the default seed."""
         return [case for case, row in _cases_of(self.fields["set"]) if self.is_about(row)]
 
     def ratio(self, row, detail):
@@ -101,10 +101,10 @@ class Target:
 
     def repetitions(self, row, detail):
         """The same ratio in each repetition."""
-        found = protocol.repetitions(row, detail)
+        repeats = protocol.repetitions(row, detail)
         if self.within:
-            return [self.within / each["us"]["tcgemm"] for each in found]
-        return [each[self.field] for each in found if each.get(self.field)]
+            return [self.within / repeat["us"]["tcgemm"] for repeat in repeats]
+        return [repeat[self.field] for repeat in repeats if repeat.get(self.field)]
 
 
 # The kinds of scales of e4m3: name, least geometric mean, set, accumulation, epilogue.
@@ -126,7 +126,7 @@ LINEAR = (
     ("linear + residual x torch.addmm", 1.01, ANY, "residual", ""),
     ("+ bias, gelu, residual x three calls of torch", 1.10, ANY, "bias+gelu+residual", ""),
 )
-# A drawn family may have a mean and a lowest shape so much below those of its set.
+# The mean and the lowest shape of a drawn family may be so much below its set's.
 DRAWN_MEAN, DRAWN_LOWEST = 0.02, 0.04
 # Families: the least geometric mean of the set, and the limit of its lowest shape.
 DRAWN = {
@@ -204,11 +204,11 @@ def _targets():
     yield Target("s8 TN x torch._int_mm", 1.6, s8_tn, ANY, **even)
     s8_nn = {"set": "int8", "dtype": "s8", "layout": "NN"}
     yield Target("s8 NN x our own TN", 0.93, s8_nn, against="self_baseline", **even)
-    for name, least, chosen, accumulation, epilogue in FLOAT8:
-        fields = {"set": chosen, "dtype": "e4m3", "layout": "TN"}
+    for name, least, sets, accumulation, epilogue in FLOAT8:
+        fields = {"set": sets, "dtype": "e4m3", "layout": "TN"}
         fields |= {"accumulation": accumulation, "epilogue": epilogue}
-        both = {"sizes": EVEN, "shapes": LLM_GRID}
-        yield Target(f"{name} x torch._scaled_mm", least, fields, ANY, **both)
+        shapes = {"sizes": EVEN, "shapes": LLM_GRID}
+        yield Target(f"{name} x torch._scaled_mm", least, fields, ANY, **shapes)
         if epilogue == "row-scales":
             yield Target(
                 f"{name} x a scale a tensor", 0.98, fields, against="self_baseline", **even
@@ -248,8 +248,8 @@ def _sparse_targets():
         ({"op": "prune"}, "transposable prune bf16", 200.0),
         ({"op": "linear"}, "host time of each sparse linear", 15.0),
     ):
-        timed = {**every, "within": us, "each": True}
-        yield Target(f"{us:.0f} us / {name}", 1.0, {**sparse, **fields}, **timed)
+        limit = {**every, "within": us, "each": True}
+        yield Target(f"{us:.0f} us / {name}", 1.0, {**sparse, **fields}, **limit)
 
 
 TARGETS = (*_float_targets(), *_targets(), *_sparse_targets())
@@ -286,7 +286,7 @@ class Outcome:
     @property
     def ratios(self):
         """The median of each shape."""
-        return [statistics.median(each) for each in self.repetitions]
+        return [statistics.median(ratios) for ratios in self.repetitions]
 
     @property
     def mean(self):
@@ -327,39 +327,39 @@ class Outcome:
 
 def outcomes(results):
     """An Outcome for each target that some row is about, and for each seed of a drawn set."""
-    found = []
+    result = []
     for target in TARGETS:
         rows = list(filter(target.is_about, results["rows"]))
         for name in dict.fromkeys(row["set"] for row in rows):
             seed = name.partition("@")[2]
-            mine = [row for row in rows if row["set"] == name]
+            set_rows = [row for row in rows if row["set"] == name]
             label = f"{target.name}, seed {seed}" if seed else target.name
-            found.append(_outcome(target, label, mine, results["details"]))
-    return found
+            result.append(_outcome(target, label, set_rows, results["details"]))
+    return result
 
 
 def _outcome(target, name, rows, details):
-    both = [(row, details.get(results_file.key(row), {})) for row in rows]
-    measured = [each for each in both if target.ratio(*each) is not None]
-    refused = sum("refused" in detail for _, detail in both if not target.within)
+    pairs = [(row, details.get(results_file.key(row), {})) for row in rows]
+    measurements = [pair for pair in pairs if target.ratio(*pair) is not None]
+    refusals = sum("refused" in detail for _, detail in pairs if not target.within)
     return Outcome(
         target,
         name,
-        len(target.cases()) - (0 if target.against == "self_baseline" else refused),
-        [target.repetitions(*each) for each in measured],
+        len(target.cases()) - (0 if target.against == "self_baseline" else refusals),
+        [target.repetitions(*pair) for pair in measurements],
         [row["max_error_ratio"] for row in rows if row["max_error_ratio"] is not None],
-        sum(protocol.missing(*each, aims(each[0])) for each in measured),
+        sum(protocol.missing(*pair, aims(pair[0])) for pair in measurements),
     )
 
 
 def aims(row: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     """The targets of each ratio of a row or of the fields of a case, and their lowest limits."""
-    found: dict[str, tuple[float, ...]] = {}
+    result: dict[str, tuple[float, ...]] = {}
     for target in TARGETS:
         if not target.within and target.is_about(row):
             limits = tuple(limit for limit in (target.least, target.lowest) if limit)
-            found[target.field] = found.get(target.field, ()) + limits
-    return found
+            result[target.field] = result.get(target.field, ()) + limits
+    return result
 
 
 def listing(sets: Sequence[str]) -> list[str]:
@@ -379,46 +379,46 @@ def cliff_axis(row):
     None if the row is no part of a cliff.
     """
     plain = (row["op"], row["layout"], row["epilogue"]) == ("mm", "TN", "none")
-    beside = [name for name in "mnk" if row[name] != EDGE]
-    if not plain or any(row[name] not in CLIFF for name in beside):
+    changed = [name for name in "mnk" if row[name] != EDGE]
+    if not plain or any(row[name] not in CLIFF for name in changed):
         return None
-    if len(beside) < 2:
-        return "".join(beside).upper()
+    if len(changed) < 2:
+        return "".join(changed).upper()
     return "all" if row["m"] == row["n"] == row["k"] else None
 
 
 def cliffs(results):
     """{dtype: {"M" | "N" | "K" | "all": slowest over fastest, with 4096^3 among them}}."""
     rows = [row for row in results["rows"] if row["us"] and ":" not in row["set"]]
-    found = {}
+    result = {}
     for dtype in sorted({row["dtype"] for row in rows}):
         times = {}
         for row in rows:
             if row["dtype"] == dtype:
                 times.setdefault(cliff_axis(row), {})[row["m"], row["n"], row["k"]] = row["us"]
         for axis in CLIFF_AXES:
-            mine = times.get(axis, {}).values()
-            if "" in times and len(mine) == len(CLIFF):
-                both = [*mine, *times[""].values()]
-                found.setdefault(dtype, {})[axis] = max(both) / min(both)
-    return found
+            axis_times = times.get(axis, {}).values()
+            if "" in times and len(axis_times) == len(CLIFF):
+                all_times = [*axis_times, *times[""].values()]
+                result.setdefault(dtype, {})[axis] = max(all_times) / min(all_times)
+    return result
 
 
 def summary_lines(results):
     """The outcomes as lines of text, how many targets are met, and how many there are."""
-    text, met = [], 0
-    found, edges = outcomes(results), cliffs(results)
-    for outcome in found:
+    text, passes = [], 0
+    items, edges = outcomes(results), cliffs(results)
+    for outcome in items:
         span = ""
         if outcome.mean is not None:
             low, high = outcome.span
             span = f"{outcome.mean:6.3f} ({low:.3f}..{high:.3f}), lowest {outcome.lowest:5.3f}"
         text.append(f"  {outcome.name:50} {span:38} >= {outcome.least:.2f}  {outcome.word}")
-        met += outcome.met
+        passes += outcome.met
     for dtype, spreads in edges.items():
-        good = max(spreads.values()) <= MAX_CLIFF
+        is_flat = max(spreads.values()) <= MAX_CLIFF
         span = ", ".join(f"{axis} {spread:.2f}" for axis, spread in spreads.items())
         name = f"cliff {dtype}: {span}"
-        text.append(f"  {name:89} <= {MAX_CLIFF:.2f}  {'PASS' if good else 'MISS'}")
-        met += good
-    return text, met, len(found) + len(edges)
+        text.append(f"  {name:89} <= {MAX_CLIFF:.2f}  {'PASS' if is_flat else 'MISS'}")
+        passes += is_flat
+    return text, passes, len(items) + len(edges)

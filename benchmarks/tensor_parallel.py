@@ -9,8 +9,8 @@
 
     y = down(gelu(up(x)))    up is column-parallel, down is row-parallel; bf16
 
-Each process has a GPU and half of both weights, and all of x. A forward has one all-reduce, that of
-y; a training step is a forward, a backward with a second one, that of x.grad, and a step of SGD.
+Each process has a GPU and half of both weights, and all of x. A forward has one all-reduce, of
+y; a training step is a forward, a backward with a second all-reduce, of x.grad, and a step of SGD.
 
 The variants alternate in rounds of one run, after a round that does not count, and every other
 round has the reverse order. A round has one sample of each variant: some calls between two CUDA
@@ -152,16 +152,16 @@ def samples(
     calls = {}
     for name, call in works.items():
         seconds(call, 2, device)  # libraries allocate their workspaces
-        one = slowest(seconds(call, 2, device) / 2, device)
-        calls[name] = max(1, math.ceil(ms / 1e3 / one))  # the same in every process
-    found: dict[str, list[float]] = {name: [] for name in works}
+        call_time = slowest(seconds(call, 2, device) / 2, device)
+        calls[name] = max(1, math.ceil(ms / 1e3 / call_time))  # the same in every process
+    result: dict[str, list[float]] = {name: [] for name in works}
     for index in range(rounds + 1):
         for name in list(works)[:: -1 if index % 2 else 1]:
             dist.barrier()
-            taken = slowest(seconds(works[name], calls[name], device), device)
+            elapsed = slowest(seconds(works[name], calls[name], device), device)
             if index:
-                found[name].append(taken / calls[name] * 1e6)
-    return found
+                result[name].append(elapsed / calls[name] * 1e6)
+    return result
 
 
 def rows_of(
@@ -176,15 +176,15 @@ def rows_of(
     works = {name: work(task, model, x) for name, model in models.items()}
     reader = telemetry.open_reader(device) if mesh.get_local_rank() == 0 else None
     with telemetry.Sampler(reader) as sampler:
-        found = samples(works, rounds, ms, device)
+        times = samples(works, rounds, ms, device)
     rows = []
-    for name, taken in found.items():
-        ratios = [base / own for base, own in zip(found[BASELINE], taken, strict=True)]
+    for name, values in times.items():
+        ratios = [base / own for base, own in zip(times[BASELINE], values, strict=True)]
         rows.append(
             {
                 "variant": name,
                 "task": task,
-                "us": medians.three(taken, 2),
+                "us": medians.three(values, 2),
                 "ratio": medians.three(ratios, 4),
                 "rounds": rounds,
                 "difference": far[name],
@@ -219,14 +219,14 @@ def measure(rank: int, folder: str, kind: str, sizes: Sizes, rounds: int, ms: fl
 def lines(results: dict[str, Any]) -> list[str]:
     """The results in words."""
     header = results["header"]
-    found = [
+    result = [
         f"{header['gpu']}, {header['processes']} processes, {header['backend']}: hidden "
         f"{header['hidden']}, intermediate {header['intermediate']}, {header['tokens']} tokens, "
         f"{header['dtype']}"
     ]
     for row in results["rows"]:
-        found.append(f"{row['variant']:18} {row['task']:8} {medians.text(row, BASELINE)}")
-    return found
+        result.append(f"{row['variant']:18} {row['task']:8} {medians.text(row, BASELINE)}")
+    return result
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

@@ -17,8 +17,8 @@ How an element is judged:
     |A||B| fits into f32                   its error is measured; the unit is at least half the
                                            smallest subnormal, the rounding of a tiny result
     |A||B| does not fit                    an error within the bound is right; so is Inf if the
-                                           terms of that sign overflow alone, and NaN if those of
-                                           both signs do
+                                           terms of its sign overflow alone, and NaN if terms of
+                                           both signs overflow
 
 The latest table of a GPU is benchmarks/results/errors/<gpu>.json, one row per line.
 """
@@ -69,14 +69,14 @@ class Reference:
         out = out.double()
         error = (out - self.value).abs() / self.unit
         same = torch.where(self.value.isnan(), out.isnan(), out == self.value)
-        right = torch.where(self.fits, out.isfinite(), self._beyond(out, error))
-        right = torch.where(self.special | self.zero, same, right)
-        found = error[self.measured]
-        if found.numel() == 0:
+        is_right = torch.where(self.fits, out.isfinite(), self._beyond(out, error))
+        is_right = torch.where(self.special | self.zero, same, is_right)
+        errors = error[self.measured]
+        if errors.numel() == 0:
             largest, mean = 0.0, 0.0
         else:
-            largest, mean = found.max().item(), found.square().mean().sqrt().item()
-        return {"max": _kept(largest), "rms": _kept(mean), "wrong": int((~right).sum())}
+            largest, mean = errors.max().item(), errors.square().mean().sqrt().item()
+        return {"max": _kept(largest), "rms": _kept(mean), "wrong": int((~is_right).sum())}
 
     def _beyond(self, out, error):
         """Is each element right, if its |A||B| does not fit into f32?"""
@@ -110,8 +110,8 @@ def bound(device, k):
     return {"max": largest, "rms": largest / 3, "wrong": 0}
 
 
-def measure(pattern, layout, m, n, k, device, *, gemm=tcgemm_mm, other=torch_mm):
-    """The row of one pattern, size and layout. other: the baseline; None is the CPU's bound."""
+def measure(pattern, layout, m, n, k, device, *, gemm=tcgemm_mm, torch_gemm=torch_mm):
+    """The row of one pattern, size and layout. torch_gemm: the baseline; None: the CPU's bound."""
     a, b = patterns.operands(pattern, layout, m, n, k, device)
     reference = Reference(a, b)
     share = reference.measured.double().mean().item()
@@ -121,17 +121,19 @@ def measure(pattern, layout, m, n, k, device, *, gemm=tcgemm_mm, other=torch_mm)
         row["kernel"] = kernel_name(a, b, precision="highest")
     row["measured"] = _kept(share)
     row["errors"] = reference.errors(gemm(a, b))
-    row["baseline"] = "bound" if other is None else "torch.mm"
-    row["baseline_errors"] = bound(device, k) if other is None else reference.errors(other(a, b))
+    row["baseline"] = "bound" if torch_gemm is None else "torch.mm"
+    row["baseline_errors"] = (
+        bound(device, k) if torch_gemm is None else reference.errors(torch_gemm(a, b))
+    )
     return row
 
 
-def plan(device, chosen=tuple(patterns.PATTERNS), depths=DEPTHS, size=None):
+def plan(device, names=tuple(patterns.PATTERNS), depths=DEPTHS, size=None):
     """(pattern, layout, m, n, k) of every row of the table."""
     sizes = [(size or SIZE[device], layout, depths) for layout in LAYOUTS]
     if device == "cuda" and size is None:
         sizes.append((LARGE, "TN", [k for k in depths if k in LARGE_DEPTHS]))
-    return [(name, layout, m, m, k) for name in chosen for m, layout, some in sizes for k in some]
+    return [(name, layout, m, m, k) for name in names for m, layout, ks in sizes for k in ks]
 
 
 def parse(argv):
@@ -163,11 +165,11 @@ def parse(argv):
 def main(argv=None):
     options = parse(argv)
     gpu = machine.gpu_name(options.device)
-    rows, other = [], torch_mm if options.device == "cuda" else None
+    rows, torch_gemm = [], torch_mm if options.device == "cuda" else None
     sampler = telemetry.Sampler(telemetry.open_reader(options.device))
     with sampler:
         for case in plan(options.device, options.pattern, options.depth, options.size):
-            rows.append(measure(*case, options.device, gemm=tcgemm_mm, other=other))
+            rows.append(measure(*case, options.device, gemm=tcgemm_mm, torch_gemm=torch_gemm))
     header = machine.facts(options.device) | {
         "method": METHOD,
         "commit": options.commit or results_file.commit(),
@@ -181,7 +183,7 @@ def main(argv=None):
     baseline = rows[0]["baseline"]
     print(f"error in units of 2^-24 |A||B|, the largest of all K; in brackets {baseline}'s")
     print("\n".join(table.lines(rows)))
-    compared = table.compared(rows)
-    good = len(table.good(compared))
-    print(f"right, and at most {baseline}'s: {good} of {len(compared)} rows")
-    return 0 if good == len(compared) else 1
+    selection = table.compared(rows)
+    count = len(table.good(selection))
+    print(f"right, and at most {baseline}'s: {count} of {len(selection)} rows")
+    return 0 if count == len(selection) else 1

@@ -24,11 +24,11 @@ LINE = {"linewidth": 1.5, "markersize": 4}
 
 
 def _errors(axes, rows, pattern):
-    for who in ("baseline_errors", "errors"):
+    for library in ("baseline_errors", "errors"):
         for name, (line, marker) in STYLES.items():
-            points = [(row["k"], row[who][name]) for row in rows if row[who][name]]
-            label = f"{NAMES[who]}, {name}"
-            style = {"color": COLOURS[who], "linestyle": line, "marker": marker, **LINE}
+            points = [(row["k"], row[library][name]) for row in rows if row[library][name]]
+            label = f"{NAMES[library]}, {name}"
+            style = {"color": COLOURS[library], "linestyle": line, "marker": marker, **LINE}
             axes.plot(*zip(*points, strict=True) if points else ([], []), label=label, **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
@@ -43,25 +43,25 @@ def _errors(axes, rows, pattern):
 
 def cubes(results, layout):
     """{"errors" | "baseline_errors" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
-    found = {}
+    series = {}
     for row in sorted(results["rows"], key=lambda row: row["m"]):
         cube = row["m"] == row["n"] == row["k"] and row["op"] == "mm"
         if (row["set"], row["layout"]) != ("highest", layout) or not cube or not row["us"]:
             continue
         flops = 2.0 * row["m"] ** 3 / 1e6
         plain = row["epilogue"] == "none"
-        found.setdefault("errors" if plain else "spread", []).append((row["m"], flops / row["us"]))
+        series.setdefault("errors" if plain else "spread", []).append((row["m"], flops / row["us"]))
         if plain and row["baseline_us"]:
-            found.setdefault("baseline_errors", []).append((row["m"], flops / row["baseline_us"]))
-    return found
+            series.setdefault("baseline_errors", []).append((row["m"], flops / row["baseline_us"]))
+    return series
 
 
-def _rates(axes, found, layout):
-    sizes = sorted({size for points in found.values() for size, _ in points})
-    for who, points in found.items():
+def _rates(axes, series, layout):
+    sizes = sorted({size for points in series.values() for size, _ in points})
+    for library, points in series.items():
         places = [sizes.index(size) for size, _ in points]
         rates = [rate for _, rate in points]
-        axes.plot(places, rates, label=NAMES[who], color=COLOURS[who], marker="D", **LINE)
+        axes.plot(places, rates, label=NAMES[library], color=COLOURS[library], marker="D", **LINE)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
     axes.set_ylim(bottom=0)
     axes.set_title(f"TFLOPS, {layout}", fontsize=10)
@@ -69,16 +69,16 @@ def _rates(axes, found, layout):
     axes.grid(alpha=0.25)
 
 
-def draw(found, results, path):
+def draw(results_of_errors, results, path):
     """Writes the PNG of an error table and of the rates in `results`; None without a table."""
-    if found is None:
+    if results_of_errors is None:
         return None
-    rows = found["rows"]
+    rows = results_of_errors["rows"]
     smallest = min(row["m"] for row in rows)
     curves = {
-        pattern: mine
-        for (pattern, layout, m), mine in table.curves(rows).items()
-        if (layout, m) == ("TN", smallest) and any(row["baseline_errors"]["max"] for row in mine)
+        pattern: group
+        for (pattern, layout, m), group in table.curves(rows).items()
+        if (layout, m) == ("TN", smallest) and any(row["baseline_errors"]["max"] for row in group)
     }
     rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
     rates = {layout: points for layout, points in rates.items() if points}
@@ -86,8 +86,8 @@ def draw(found, results, path):
     size = {"figsize": (3.9 * COLUMNS, 3.1 * lines), "dpi": 100, "layout": "constrained"}
     figure, axes = pyplot.subplots(lines, COLUMNS, squeeze=False, **size)
     panels = iter(axes.flat)
-    for pattern, mine in curves.items():
-        _errors(next(panels), mine, pattern)
+    for pattern, group in curves.items():
+        _errors(next(panels), group, pattern)
     for layout, points in rates.items():
         _rates(next(panels), points, layout)
     for panel in panels:
@@ -95,11 +95,11 @@ def draw(found, results, path):
     labels = {}
     for panel in axes.flat:
         panel.spines[["top", "right"]].set_visible(False)
-        drawn, names = panel.get_legend_handles_labels()
-        labels |= dict(zip(names, drawn, strict=True))
+        handles, names = panel.get_legend_handles_labels()
+        labels |= dict(zip(names, handles, strict=True))
     place = {"loc": "outside lower center", "ncols": len(labels)}
     figure.legend(labels.values(), labels.keys(), **place, fontsize=9, frameon=False)
-    gpu = found["header"]["gpu"]
+    gpu = results_of_errors["header"]["gpu"]
     figure.suptitle(
         f'f32 with precision="highest" on {gpu}: error in units of 2^-24 |A||B| '
         f"(M = N = {smallest}), and rate"

@@ -60,12 +60,12 @@ def complaint(row):
     float64 itself errs by at most k * 2^-53 of |A||B|, so a difference of that size is ignored.
     """
     errors, baseline = row["errors"], row["baseline_errors"]
-    found = [f"{errors['wrong']} elements that f32 cannot give"] if errors["wrong"] else []
+    texts = [f"{errors['wrong']} elements that f32 cannot give"] if errors["wrong"] else []
     for name in ("max", "rms"):
-        mine, other = (math.inf if x[name] is None else x[name] for x in (errors, baseline))
-        if mine == math.inf or mine > other + row["k"] * 2.0**-29:
-            found.append(f"{name} {mine:.3g} > {other:.3g}")
-    return ", ".join(found)
+        error, limit = (math.inf if x[name] is None else x[name] for x in (errors, baseline))
+        if error == math.inf or error > limit + row["k"] * 2.0**-29:
+            texts.append(f"{name} {error:.3g} > {limit:.3g}")
+    return ", ".join(texts)
 
 
 def good(rows):
@@ -78,24 +78,26 @@ def compared(rows):
 
 def curves(rows):
     """The rows of each (pattern, layout, m): a curve over K, or a line of the output."""
-    found = {}
+    groups = {}
     for row in rows:
-        found.setdefault((row["kind"], row["layout"], row["m"]), []).append(row)
-    return found
+        groups.setdefault((row["kind"], row["layout"], row["m"]), []).append(row)
+    return groups
 
 
 def lines(rows):
     """The output of a run: a line per pattern, layout and size, and each row that is not good."""
-    for (kind, layout, m), mine in curves(rows).items():
+    for (kind, layout, m), group in curves(rows).items():
         spans = []
         for name in ("max", "rms"):
-            values = [[row[who][name] for row in mine] for who in ("errors", "baseline_errors")]
-            worst = [math.inf if None in some else max(some) for some in values]
+            values = [
+                [row[library][name] for row in group] for library in ("errors", "baseline_errors")
+            ]
+            worst = [math.inf if None in errors else max(errors) for errors in values]
             spans.append(f"{name} {worst[0]:8.3g} ({worst[1]:8.3g})")
-        met = len(good(mine))
-        word = "PASS" if met == len(mine) else "MISS" if compared(mine) else "(not compared)"
-        yield f"{kind:17} {layout} {m:5} {'  '.join(spans)}  {met:2} of {len(mine):2} {word}"
-        for row in mine:
+        count = len(good(group))
+        word = "PASS" if count == len(group) else "MISS" if compared(group) else "(not compared)"
+        yield f"{kind:17} {layout} {m:5} {'  '.join(spans)}  {count:2} of {len(group):2} {word}"
+        for row in group:
             if complaint(row):
                 yield f"    K = {row['k']}: {complaint(row)}"
 
@@ -105,13 +107,13 @@ def markdown(rows, depths):
     many rows of all layouts, sizes and K are good.
     """
     smallest = min(row["m"] for row in rows)
-    shown = {(r["kind"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
+    by_place = {(r["kind"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
     text = ["| data | " + " | ".join(f"K = {k}" for k in depths) + " | at most torch's |"]
     text.append("|---" * (len(depths) + 2) + "|")
     for kind in dict.fromkeys(row["kind"] for row in rows):
-        cells = [_cell(shown.get((kind, k))) for k in depths]
-        mine = [row for row in rows if row["kind"] == kind]
-        cells.append(f"{len(good(mine))} of {len(mine)}")
+        cells = [_cell(by_place.get((kind, k))) for k in depths]
+        group = [row for row in rows if row["kind"] == kind]
+        cells.append(f"{len(good(group))} of {len(group)}")
         text.append(f"| {TITLES[kind]} | {' | '.join(cells)} |")
     return "\n".join(text)
 
@@ -135,12 +137,12 @@ def _cell(row):
     return f"**{spans[0]}** ({spans[1]})"
 
 
-def page_parts(found, image, depths):
+def page_parts(results, image, depths):
     """Title, picture and table for a page; nothing if there is no table."""
-    if found is None:
+    if results is None:
         return []
-    head, rows = found["header"], found["rows"]
-    chosen = compared(rows)
+    head, rows = results["header"], results["rows"]
+    selection = compared(rows)
     title = "### Errors of float32 with all its bits"
     unit = (
         'precision="highest": max / rms of |C - C64| / (|A||B|) in units of 2^-24, and in brackets '
@@ -148,12 +150,12 @@ def page_parts(found, image, depths):
     )
     sizes = " and ".join(str(size) for size in sorted({row["m"] for row in rows}))
     layouts = " and ".join(dict.fromkeys(row["layout"] for row in rows))
-    said = (
-        f"Of {len(chosen)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
-        f"{len(good(chosen))} are right and err at most as torch's, max and rms. "
+    summary = (
+        f"Of {len(selection)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
+        f"{len(good(selection))} are right and err at most as torch's, max and rms. "
         f"{' and '.join(TITLES[kind] for kind in NOT_COMPARED).capitalize()} are shown, but not "
         "counted: their sums have few terms. "
         f"The cells are of TN and M = N = {min(row['m'] for row in rows)}; commit {head['commit']}."
     )
     picture = [f"![Errors by K, and rates by size, {head['gpu']}]({image})"] if image else []
-    return [title, unit, said, *picture, markdown(rows, depths)]
+    return [title, unit, summary, *picture, markdown(rows, depths)]

@@ -3,7 +3,7 @@
     train     forward, loss, backward and a step of AdamW: 4 sequences of 2048 tokens
     decode    the logits of the last token of 1024, the others in a cache: 1 and 16 sequences
 
-The decoder blocks are those of Llama 3.2 1B, Llama 3.2 3B and Llama 3 8B. There are fewer of them,
+The decoder blocks are from Llama 3.2 1B, Llama 3.2 3B and Llama 3 8B. There are fewer of them,
 and the vocabulary is smaller, so that the head does not dominate. `smoke` is for the CPU.
 """
 
@@ -47,11 +47,11 @@ class Case:
 
     @property
     def weights(self) -> int:
-        """The number of weights, those of RMSNorm aside."""
-        each = self.sizes
-        kv = each.kv_heads * each.width
-        block = 2 * each.hidden * (each.hidden + kv) + 3 * each.hidden * each.intermediate
-        return each.blocks * block + 2 * each.vocabulary * each.hidden
+        """The number of weights, without RMSNorm's."""
+        sizes = self.sizes
+        kv = sizes.kv_heads * sizes.width
+        block = 2 * sizes.hidden * (sizes.hidden + kv) + 3 * sizes.hidden * sizes.intermediate
+        return sizes.blocks * block + 2 * sizes.vocabulary * sizes.hidden
 
     def modes(self, device: torch.device) -> tuple[str, ...]:
         """How it is measured: graph is a CUDA graph, eager a call from Python."""
@@ -65,10 +65,10 @@ def cases(
     layers: int | None = None,
 ) -> list[Case]:
     """The cases of these models. `layers` is the number of decoder blocks; None is the default."""
-    found = []
+    result = []
     for name in models:
         sizes = replace(MODELS[name], blocks=layers or MODELS[name].blocks)
         for task in tasks:
             count = sizes.positions if name == SMOKE else TOKENS[task]
-            found += [Case(name, sizes, task, batch, count) for batch in SEQUENCES[task]]
-    return found
+            result += [Case(name, sizes, task, batch, count) for batch in SEQUENCES[task]]
+    return result

@@ -66,7 +66,7 @@ def release(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def prepare(make: Factory, variant: Variant, device: torch.device) -> Prepared:
+def prepare(build: Factory, variant: Variant, device: torch.device) -> Prepared:
     """Builds and warms up a variant, and measures the memory of a step.
 
     The memory of the variants before it is the same before and in the step, so it does not count.
@@ -76,7 +76,7 @@ def prepare(make: Factory, variant: Variant, device: torch.device) -> Prepared:
         gc.collect()
         torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device) if cuda else 0
-    work = make(variant)
+    work = build(variant)
     with work.session():
         for _ in range(WARM_UP):
             work(0)
@@ -98,13 +98,13 @@ def prepare_all(
     ready: dict[str, Prepared] = {}
     failures: dict[str, str] = {}
     try:
-        make = factory(case, conditions)
+        build = factory(case, conditions)
     except Exception as error:
         return ready, {variant.name: waiting.sentence(error) for variant in variants}
     for variant in variants:
         begin = time.perf_counter()
         try:
-            ready[variant.name] = prepare(make, variant, conditions.device)
+            ready[variant.name] = prepare(build, variant, conditions.device)
         except Exception as error:
             failures[variant.name] = waiting.sentence(error)
             word = f"failed: {failures[variant.name]}"
@@ -134,13 +134,13 @@ def timings_of(
         return waiting.eager(works, device, ms, sampler, failures), sampler
     calls = {name: work.captured for name, work in works.items()}
     try:
-        found = timing.measure(
+        timings = timing.measure(
             calls, 1, device=device, min_ms=ms, sampler=sampler, refusals=failures
         )
     except Exception as error:
         failures |= {name: waiting.sentence(error) for name in calls if name not in failures}
-        found = {}
-    return found, sampler
+        timings = {}
+    return timings, sampler
 
 
 def outcome_of(work: Work, failures: dict[str, str], name: str) -> dict[str, Any]:
@@ -152,11 +152,11 @@ def outcome_of(work: Work, failures: dict[str, str], name: str) -> dict[str, Any
         return {}
 
 
-def row_of(case: Case, name: str, mode: str, conditions: Conditions, **measured: Any) -> Row:
+def row_of(case: Case, name: str, mode: str, conditions: Conditions, **results: Any) -> Row:
     """A row with the fields KEYS; those that are not given are None."""
     gpu = machine.gpu_name(conditions.device)
     place = (gpu, case.model, case.sizes.blocks, case.task, case.batch, case.tokens, mode, name)
-    fields = dict(zip(CASE, place, strict=True)) | measured
+    fields = dict(zip(CASE, place, strict=True)) | results
     fields |= {"commit": conditions.commit, "date": machine.now()}
     return {key: fields.get(key) for key in KEYS}
 
@@ -166,11 +166,11 @@ def measure(case: Case, variants: list[Variant], conditions: Conditions) -> list
     with machine.current(conditions.device):
         ready, failures = prepare_all(case, variants, conditions)
         try:
-            found = _rows(case, variants, conditions, ready, failures)
+            rows = _rows(case, variants, conditions, ready, failures)
         finally:
             ready.clear()
             release(conditions.device)
-    return found
+    return rows
 
 
 def _rows(
@@ -180,32 +180,32 @@ def _rows(
     ready: dict[str, Prepared],
     failures: dict[str, str],
 ) -> list[Row]:
-    timed = {}
+    measurements = {}
     for mode in case.modes(conditions.device):
-        refused = dict(failures)
-        works = {name: each.work for name, each in ready.items()}
-        timed[mode] = (*timings_of(case, mode, works, conditions, refused), refused)
-    wrong: dict[str, str] = {}
-    outcomes = {name: outcome_of(each.work, wrong, name) for name, each in ready.items()}
+        refusals = dict(failures)
+        works = {name: prepared.work for name, prepared in ready.items()}
+        measurements[mode] = (*timings_of(case, mode, works, conditions, refusals), refusals)
+    faults: dict[str, str] = {}
+    outcomes = {name: outcome_of(prepared.work, faults, name) for name, prepared in ready.items()}
     rows = []
-    for mode, (timings, sampler, refused) in timed.items():
+    for mode, (timings, sampler, refusals) in measurements.items():
         baseline = timings.get(BASELINE)
         for name in (variant.name for variant in variants):
-            if name not in timings or name in wrong:
-                reason = refused.get(name) or wrong.get(name)
+            if name not in timings or name in faults:
+                reason = refusals.get(name) or faults.get(name)
                 rows.append(row_of(case, name, mode, conditions, failure=reason))
                 continue
-            taken = timings[name]
-            measured = {
-                "us": round(taken.us, 2),
-                "low_us": round(taken.low_us, 2),
-                "high_us": round(taken.high_us, 2),
-                "samples": taken.samples,
-                "tokens_per_second": round(case.tokens_a_step * 1e6 / taken.us, 1),
-                "ratio": float(f"{baseline.us / taken.us:.4g}") if baseline else None,
+            sample = timings[name]
+            results = {
+                "us": round(sample.us, 2),
+                "low_us": round(sample.low_us, 2),
+                "high_us": round(sample.high_us, 2),
+                "samples": sample.samples,
+                "tokens_per_second": round(case.tokens_a_step * 1e6 / sample.us, 1),
+                "ratio": float(f"{baseline.us / sample.us:.4g}") if baseline else None,
                 "peak_bytes": ready[name].peak_bytes,
                 "clock_mhz": sampler.clock_mhz,
                 "power_w": sampler.power_w,
             }
-            rows.append(row_of(case, name, mode, conditions, **measured, **outcomes[name]))
+            rows.append(row_of(case, name, mode, conditions, **results, **outcomes[name]))
     return rows

@@ -49,17 +49,17 @@ def load(path: Path) -> Results:
     if not path.exists():
         return empty()
     results = json.loads(path.read_text())
-    wrong = [row for row in results.get("rows", ()) if tuple(row) != KEYS]
-    if not is_of_models(results) or wrong:
+    faults = [row for row in results.get("rows", ()) if tuple(row) != KEYS]
+    if not is_of_models(results) or faults:
         raise ValueError(
             f"{path}: expected rows with the keys {', '.join(KEYS)}, as --set models writes them, "
-            f"but found {wrong[0] if wrong else 'other results'}; name another file."
+            f"but found {faults[0] if faults else 'other results'}; name another file."
         )
     return results
 
 
 def put(results: Results, row: Row) -> None:
-    """Adds a row, or replaces that of the same case.
+    """Adds a row, or replaces the row of the same case.
 
     A failure does not replace a time of the same commit.
     """
@@ -72,13 +72,13 @@ def put(results: Results, row: Row) -> None:
     results["rows"].append(row)
 
 
-def merge(into: Results, new: Results) -> Results:
-    """Puts every row of `new`, and its header, into `into`; returns `into`."""
+def merge(target: Results, new: Results) -> Results:
+    """Puts every row of `new`, and its header, into `target`; returns `target`."""
     for row in new["rows"]:
-        put(into, row)
-    into["models"] = into["models"] | new["models"]
-    into["header"] = new["header"] or into["header"]
-    return into
+        put(target, row)
+    target["models"] = target["models"] | new["models"]
+    target["header"] = new["header"] or target["header"]
+    return target
 
 
 def save(results: Results, path: Path) -> None:

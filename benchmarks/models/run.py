@@ -68,18 +68,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--commit", help="the measured commit, where there is no git")
     options = parser.parse_args(argv)
     if options.set != (SET,):
-        others = ", ".join(name for name in options.set if name != SET)
-        parser.error(
-            f"--set {SET} runs alone, since it has options of its own; leave out {others}."
-        )
-    for given, known, what in (
+        sets = ", ".join(name for name in options.set if name != SET)
+        parser.error(f"--set {SET} runs alone, since it has options of its own; leave out {sets}.")
+    for choices, words, option in (
         (options.models, cases.MODELS, "--models"),
         (options.tasks, tasks, "--tasks"),
         (options.variants, variants.BY_NAME, "--variants"),
     ):
-        for name in given:
-            if name not in known:
-                parser.error(f"{what} {name}: there are {', '.join(known)}.")
+        for name in choices:
+            if name not in words:
+                parser.error(f"{option} {name}: there are {', '.join(words)}.")
     for name, value, least in (
         ("--layers", options.layers, 1),
         ("--steps", options.steps, 1),
@@ -96,10 +94,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def announce(chosen: Sequence[cases.Case], options: argparse.Namespace) -> None:
+def announce(selection: Sequence[cases.Case], options: argparse.Namespace) -> None:
     """Prints what would be measured."""
-    for case in chosen:
-        names = [each.name for each in variants.chosen(case.task, options.variants)]
+    for case in selection:
+        names = [variant.name for variant in variants.chosen(case.task, options.variants)]
         size = f"{case.weights / 1e9:.2f} billion weights"
         print(f"{case.name}, {size}: {', '.join(names)}")
 
@@ -136,39 +134,39 @@ def print_stored(folder: Path) -> None:
 def path_of(options: argparse.Namespace, gpu: str) -> Path | None:
     """The file of results. Those of `smoke` are stored only where --out says so."""
     if options.out is not None:
-        given: Path = options.out
-        return given if given.suffix == ".json" else record.path_of(gpu, given)
+        path: Path = options.out
+        return path if path.suffix == ".json" else record.path_of(gpu, path)
     return None if cases.SMOKE in options.models else record.path_of(gpu, benchmarks.RESULTS)
 
 
 def is_done(case: cases.Case, rows: list[record.Row], options: argparse.Namespace) -> bool:
     """Have all variants and modes of the case rows with times?"""
-    wanted = {
+    expected = {
         (mode, variant.name)
         for mode in case.modes(torch.device(options.device))
         for variant in variants.chosen(case.task, options.variants)
     }
     place = (case.model, case.sizes.blocks, case.task, case.batch, case.tokens)
-    found = {
+    rows_done = {
         (row["mode"], row["variant"])
         for row in rows
         if tuple(row[name] for name in record.CASE[1:6]) == place
         and row["commit"] == options.commit
         and row["us"] is not None
     }
-    return wanted <= found
+    return expected <= rows_done
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures the cases of a command line; returns 1 if a variant failed, else 0."""
     options = parse(argv)
-    chosen = cases.cases(options.models, options.tasks, options.layers)
+    selection = cases.cases(options.models, options.tasks, options.layers)
     device = torch.device(options.device)
     without_gpu = device.type != "cuda" and any(name != cases.SMOKE for name in options.models)
     if options.dry_run or without_gpu:
         if without_gpu and not options.dry_run:
             print("These models need a GPU (on the CPU: --models smoke). On one, this measures:")
-        announce(chosen, options)
+        announce(selection, options)
         print_stored(benchmarks.RESULTS)
         return 0
     options.commit = options.commit or results_file.commit()
@@ -180,15 +178,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error)
         return 2
     if options.resume:
-        chosen = [case for case in chosen if not is_done(case, results["rows"], options)]
+        selection = [case for case in selection if not is_done(case, results["rows"], options)]
     results["header"] = machine.facts(device) | {"method": METHOD, "seed": options.seed}
     print(f"{gpu}, torch {torch.__version__}, commit {options.commit} -> {path or 'not stored'}")
     conditions = Conditions(
         *(device, options.commit, options.steps, options.ms, options.seed),
         reader=telemetry.open_reader(device),
     )
-    stop, failed, done = time.monotonic() + 60 * options.minutes, 0, 0
-    for case in chosen:
+    stop, failures, count = time.monotonic() + 60 * options.minutes, 0, 0
+    for case in selection:
         if time.monotonic() > stop:
             print(f"{options.minutes:g} minutes are over; --resume goes on.")
             break
@@ -200,10 +198,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(line(row), flush=True)
         if path:
             record.save(results, path)
-        failed += sum(row["us"] is None for row in rows)
-        done += 1
+        failures += sum(row["us"] is None for row in rows)
+        count += 1
         if gpu_is_lost(device.type):
             print("The GPU no longer answers (see the errors above): nothing more can be measured.")
             break
-    print(f"{done} of {len(chosen)} cases done, {failed} rows failed.")
-    return 1 if failed else 0
+    print(f"{count} of {len(selection)} cases done, {failures} rows failed.")
+    return 1 if failures else 0

@@ -59,10 +59,10 @@ class Attention(nn.Module):
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         if cache is not None:
             end = start + x.shape[1]
-            for stored, new in zip(cache, (k, v), strict=True):
-                stored[:, :, start:end].copy_(new)
-            k, v = (stored[:, :, :end] for stored in cache)
-        # One query sees all keys; several queries are those of a prompt, which starts at 0.
+            for buffer, values in zip(cache, (k, v), strict=True):
+                buffer[:, :, start:end].copy_(values)
+            k, v = (buffer[:, :, :end] for buffer in cache)
+        # One query sees all keys; several queries are a prompt, which starts at 0.
         causal = x.shape[1] > 1
         y = functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return self.o(y.transpose(1, 2).flatten(-2))

@@ -30,8 +30,8 @@ def text(case: Case, count: int, seed: int) -> torch.Tensor:
     size = case.sizes.vocabulary
     share = (1 / torch.arange(1, size + 1, dtype=torch.float64)).cumsum(0)
     shape = (case.tokens + 1, count * case.batch)
-    drawn = torch.rand(shape, generator=generator, dtype=torch.float64) * share[-1]
-    ids = torch.searchsorted(share, drawn).clamp_(max=size - 1)
+    numbers = torch.rand(shape, generator=generator, dtype=torch.float64) * share[-1]
+    ids = torch.searchsorted(share, numbers).clamp_(max=size - 1)
     follows = torch.rand(shape, generator=generator) < FOLLOWS
     successor = torch.randperm(size, generator=generator)
     for index in range(1, len(ids)):

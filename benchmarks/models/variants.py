@@ -87,7 +87,7 @@ def chosen(task: str, names: tuple[str, ...] = ()) -> list[Variant]:
     ]
 
 
-def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+def difference(expected: torch.Tensor, result: torch.Tensor) -> float:
     """|other - one| over |one|, in the Frobenius norm."""
-    one, other = one.float(), other.float()
-    return float(f"{float((other - one).norm() / one.norm()):.3g}")
+    expected, result = expected.float(), result.float()
+    return float(f"{float((result - expected).norm() / expected.norm()):.3g}")

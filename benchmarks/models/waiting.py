@@ -68,10 +68,10 @@ def eager(
     rounds = max(2, math.ceil(ms / timing.SLICE_MS))
 
     def time_slice(call: Call) -> list[float]:
-        taken, begin = [], time.perf_counter()
-        while not taken or (time.perf_counter() - begin) * 1e3 < ms / rounds:
-            taken.append(microseconds(call, device))
-        return taken
+        samples, begin = [], time.perf_counter()
+        while not samples or (time.perf_counter() - begin) * 1e3 < ms / rounds:
+            samples.append(microseconds(call, device))
+        return samples
 
     first = alternating(calls, 1, time_slice, telemetry.Sampler(None), failures)
     return alternating({n: calls[n] for n in first}, rounds, time_slice, sampler, failures)

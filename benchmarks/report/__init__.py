@@ -38,7 +38,7 @@ its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
 
 
 def load(path):
-    """The results of a file without those of published sizes, which have a command of their own."""
+    """The results of a file without published sizes, which have a command of their own."""
     results = results_file.load(path)
     rows = [row for row in results["rows"] if row["set"] != published_sizes.SET]
     return {**results, "rows": rows}
@@ -51,17 +51,17 @@ def draw(folder):
 
     for path in folder.glob("*.json"):
         results = load(path)
-        found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
+        fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
         plots.draw(results, path.with_suffix(".png"))
-        plot.draw(found, results, path.with_name(f"{path.stem}-f32.png"))
+        plot.draw(fp32, results, path.with_name(f"{path.stem}-f32.png"))
 
 
 def replaced(path, text):
     """The text of a page with what stands between the markers replaced."""
-    old = path.read_text()
-    if BEGIN not in old or END not in old:
+    page = path.read_text()
+    if BEGIN not in page or END not in page:
         raise ValueError(f"{path} lacks the lines {BEGIN!r} and {END!r}; put both back.")
-    before, rest = old.split(BEGIN, 1)
+    before, rest = page.split(BEGIN, 1)
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}"
 
 
@@ -80,20 +80,20 @@ def pages(root, folder):
     readme, parts, texts = NOTHING, [], {}
     for path in sorted(folder.glob("*.json")):
         results = load(path)
-        found = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
+        fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
         overall = path.with_name(f"{path.stem}-ratios.svg")
         if picture := overview.picture(results):
             texts[overall] = picture
         by_size, errors = path.with_suffix(".png"), path.with_name(f"{path.stem}-f32.png")
-        there = (picture is not None, by_size.exists(), errors.exists())
+        flags = (picture is not None, by_size.exists(), errors.exists())
         names = (overall.name, by_size.name, errors.name)
-        images = [name if one else None for name, one in zip(names, there, strict=True)]
+        images = [name if flag else None for name, flag in zip(names, flags, strict=True)]
         models = record.load(folder / record.FOLDER / path.name)
         drawing = f"pictures/models_{path.stem}.svg"
-        more = models_table.parts(models, f"../../docs/{drawing}")
-        text = tables.markdown(results, found, images)
-        texts[path.with_suffix(".md")] = "\n\n".join([text, *more]) + "\n"
-        parts.append(tables.page(results, found, images, models_table.parts(models, drawing)))
+        sections = models_table.parts(models, f"../../docs/{drawing}")
+        text = tables.markdown(results, fp32, images)
+        texts[path.with_suffix(".md")] = "\n\n".join([text, *sections]) + "\n"
+        parts.append(tables.page(results, fp32, images, models_table.parts(models, drawing)))
         if path.stem == README_GPU and picture:
             readme = readme_text(results, overall.name)
     if parts and not any(path.stem.startswith("h100") for path in texts):

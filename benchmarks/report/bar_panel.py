@@ -38,8 +38,8 @@ def bars(
     """
     right = left + panel_width(len(groups), len(colours))
     bottom = PLOT_TOP + PLOT_HEIGHT
-    shown = [ratio for (_, name), ratio in ratios.items() if ratio and name in colours]
-    top, step = _scale(max(1.0, *shown, 0.0))
+    heights = [ratio for (_, name), ratio in ratios.items() if ratio and name in colours]
+    top, step = _scale(max(1.0, *heights, 0.0))
     drawing.text(left, PLOT_TOP - 32, title, bold=True)
     drawing.text(left, PLOT_TOP - 16, "x torch's speed (above 1: faster)", size=11, fill=SOFT)
 

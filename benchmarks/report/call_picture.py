@@ -64,17 +64,17 @@ CPU = "A tensor on the CPU: csrc/cpu multiplies, and the steps below are left ou
 
 def draw() -> str:
     floor = TOP + STEP * len(STEPS)
-    described = "; ".join(f"{name}, {folder}: {' '.join(said)}" for name, folder, said, _ in STEPS)
-    drawing = Drawing(WIDTH, floor + 8, TITLE, described)
+    text = "; ".join(f"{name}, {folder}: {' '.join(words)}" for name, folder, words, _ in STEPS)
+    drawing = Drawing(WIDTH, floor + 8, TITLE, text)
     drawing.text(LEFT, 34, TITLE, size=18, bold=True)
-    for index, (name, folder, said, colour) in enumerate(STEPS):
+    for index, (name, folder, words, colour) in enumerate(STEPS):
         y = TOP + STEP * index
         drawing.rect(LEFT, y, BOX, HEIGHT, colour, radius=6)
         middle = LEFT + BOX / 2
         drawing.text(middle, y + 22, name, size=14, fill="#ffffff", anchor="middle", bold=True)
         drawing.text(middle, y + 40, folder, size=12, fill="#ffffff", anchor="middle", mono=True)
         drawing.line(LEFT + BOX + 8, y + HEIGHT / 2, LEFT + BOX + 30, y + HEIGHT / 2, GRID, 2)
-        for line, sentence in enumerate(said):
+        for line, sentence in enumerate(words):
             drawing.text(LEFT + BOX + 40, y + 21 + 19 * line, sentence, size=14)
         if name != STEPS[-1][0]:
             drawing.arrow(middle, y + HEIGHT, middle, y + STEP - 1)

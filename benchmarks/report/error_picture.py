@@ -1,6 +1,6 @@
 """The pictures of errors of sums: over K, and of a chain of products.
 
-The curves are those of benchmarks/results/numerics/emulated.json, which
+The curves are from benchmarks/results/numerics/emulated.json, which
 `python -m tcgemm numerics all --json FILE` writes.
 """
 
@@ -33,7 +33,7 @@ def curves(table: dict[str, Any]) -> Curves:
 
 
 def _picture(
-    found: Curves,
+    series: Curves,
     dashed: str,
     title: str,
     description: str,
@@ -44,8 +44,8 @@ def _picture(
     """The picture of curves on a logarithmic y axis; labels with `dashed` are thin, with dots."""
     drawing = Drawing(780, 452, title, description)
     drawing.text(20, 26, title, size=16, bold=True)
-    xs = sorted({x for points in found.values() for x in points})
-    ys = [math.log10(y) for points in found.values() for y in points.values()]
+    xs = sorted({x for points in series.values() for x in points})
+    ys = [math.log10(y) for points in series.values() for y in points.values()]
     low, high = math.floor(min(ys)), math.ceil(max(ys))
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -64,8 +64,8 @@ def _picture(
         drawing.text(at, TOP + HEIGHT + 18, str(x), size=11, fill=SOFT, anchor="middle")
     drawing.text(LEFT + WIDTH / 2, TOP + HEIGHT + 38, axes[0], size=12, anchor="middle")
     drawing.text(20, TOP - 12, axes[1], size=12, fill=SOFT)
-    groups = list(dict.fromkeys(label.replace(dashed, "") for label in found))
-    for label, points in found.items():
+    groups = list(dict.fromkeys(label.replace(dashed, "") for label in series))
+    for label, points in series.items():
         colour = COLOURS[groups.index(label.replace(dashed, ""))]
         # Of few groups the first ones are wide, so that none hides another.
         width = 1 if dashed in label else 2 + 2 * max(0, 2 - groups.index(label))
@@ -83,7 +83,7 @@ def _picture(
 
 def draw_sums() -> str:
     """The error over K of every way to add."""
-    found = {
+    series = {
         label.replace(", normal", ""): points
         for label, points in curves(load()["outside"][1]).items()
         if not label.startswith("float64")
@@ -91,18 +91,18 @@ def draw_sums() -> str:
     title = "Errors of long sums on an H200"
     description = "Root mean square error over K, on logarithmic axes."
     axes = ("K (lines: normal data; dots: uniform in [0, 1))", "rms error, 2^-24 |A||B|")
-    return _picture(found, ", uniform", title, description, log_x=True, axes=axes)
+    return _picture(series, ", uniform", title, description, log_x=True, axes=axes)
 
 
 def draw_chain() -> str:
     """The error of a chain of products on an emulated A100."""
-    found = {
+    series = {
         label.removesuffix(", A100").replace(" init", "").replace(", low", " "): points
         for label, points in curves(load()["chain"][0]).items()
         if label.endswith("A100")
     }
-    found = {label.strip(): points for label, points in found.items()}
+    series = {label.strip(): points for label, points in series.items()}
     title = "A chain of N products by mma.m16n8k8 on an A100"
     description = "Mean error relative to the result, over N."
     axes = ("N (lines: rounded before both chains; dots: on the GPU alone)", "error / result")
-    return _picture(found, ", FP32", title, description, log_x=False, axes=axes)
+    return _picture(series, ", FP32", title, description, log_x=False, axes=axes)

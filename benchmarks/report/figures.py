@@ -133,28 +133,28 @@ def f32_errors(rows: list[dict[str, Any]]) -> list[str]:
     return error_table.markdown(rows, ERROR_DEPTHS).splitlines()
 
 
-def swap(found: dict[str, Any] | None) -> list[str]:
+def swap(results: dict[str, Any] | None) -> list[str]:
     """The picture of a model after a swap, and its times; nothing without results."""
-    if found is None:
+    if results is None:
         return []
-    variants = found["variants"]
-    names = [each["variant"] for each in variants]
-    us = {(row["variant"], row["tokens"], row["mode"]): row["us"] for row in found["rows"]}
+    variants = results["variants"]
+    names = [variant["variant"] for variant in variants]
+    us = {(row["variant"], row["tokens"], row["mode"]): row["us"] for row in results["rows"]}
     lines = [
         f"![Speed and memory of a model after swap_linear, {GPU}](../pictures/swap_h200.svg)",
         "",
         f"| one forward on an {GPU} | {' | '.join(names)} |",
         "|---" * (len(names) + 1) + "|",
     ]
-    for mode, called in (("graph", "in a CUDA graph"), ("eager", "called from Python")):
+    for mode, place in (("graph", "in a CUDA graph"), ("eager", "called from Python")):
         for count in sorted({count for _, count, _ in us}):
             times = [microseconds(us[name, count, mode]) for name in names]
-            text = f"{count} token{'s' * (count > 1)}, {called}"
+            text = f"{count} token{'s' * (count > 1)}, {place}"
             lines.append(f"| {text} | {' | '.join(times)} |")
-    held = [f"{each['weight_bytes'] / 1e9:.2f} GB" for each in variants]
-    apart = [f"{100 * each['difference']:.2g} %" for each in variants]
-    lines.append(f"| memory of the model | {' | '.join(held)} |")
-    lines.append(f"| outputs differ from torch's by | {' | '.join(apart)} |")
+    memory = [f"{variant['weight_bytes'] / 1e9:.2f} GB" for variant in variants]
+    differences = [f"{100 * variant['difference']:.2g} %" for variant in variants]
+    lines.append(f"| memory of the model | {' | '.join(memory)} |")
+    lines.append(f"| outputs differ from torch's by | {' | '.join(differences)} |")
     return lines
 
 
@@ -163,11 +163,11 @@ def tables(results: Path = RESULTS) -> dict[str, list[str]]:
     name = results_file.file_name(GPU)
     rows = rows_of(results_file.load(results / name))
     errors = json.loads((results / "errors" / name).read_text())["rows"]
-    found = {each: ratios(rows, each) for each in TABLES}
+    texts = {title: ratios(rows, title) for title in TABLES}
     path = results / "swap" / name
     after = swap_picture.load(path) if path.exists() else None
-    found |= {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
-    return found | sums_tables.tables()
+    texts |= {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
+    return texts | sums_tables.tables()
 
 
 def pages(docs: Path = DOCS) -> list[Path]:

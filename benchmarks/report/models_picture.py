@@ -37,11 +37,11 @@ def shown(results: Results) -> list[Row]:
 
 def colours_of(rows: list[Row]) -> dict[str, str]:
     """{variant: its colour}, in the order of VARIANTS. Unknown variants come last."""
-    measured = dict.fromkeys(row["variant"] for row in rows if row["variant"] != BASELINE)
-    known = [each.name for each in VARIANTS if each.name in measured]
-    more = itertools.cycle(OTHERS)
-    names = [*known, *(name for name in measured if name not in known)]
-    return {name: COLOURS.get(name) or next(more) for name in names}
+    variants = dict.fromkeys(row["variant"] for row in rows if row["variant"] != BASELINE)
+    ordered = [variant.name for variant in VARIANTS if variant.name in variants]
+    cycle = itertools.cycle(OTHERS)
+    names = [*ordered, *(name for name in variants if name not in ordered)]
+    return {name: COLOURS.get(name) or next(cycle) for name in names}
 
 
 def title_of(row: Row) -> str:
@@ -59,12 +59,12 @@ def draw(results: Results) -> str:
     )
     parts = []
     for _, _, title in panels:
-        chosen = [row for row in rows if title_of(row) == title]
+        panel = [row for row in rows if title_of(row) == title]
         groups = {
             (row["model"], row["blocks"]): row["model"]
-            for row in sorted(chosen, key=lambda row: list(results["models"]).index(row["model"]))
+            for row in sorted(panel, key=lambda row: list(results["models"]).index(row["model"]))
         }
-        parts.append((title, groups, colours_of(chosen), chosen))
+        parts.append((title, groups, colours_of(panel), panel))
     wide = [max(panel_width(len(p[1]), len(p[2])), round(TITLE * len(p[0]))) for p in parts]
     legend = [30 + WORD * len(name) for name in colours_of(rows)]
     width = max(LEFT + sum(wide) + PANEL_GAP * len(wide), round(sum(legend)) + 40)
@@ -76,8 +76,8 @@ def draw(results: Results) -> str:
     drawing.text(20, 28, title, size=16, bold=True)
     drawing.text(20, 46, text, size=11, fill=SOFT)
     left = float(LEFT)
-    for (name, groups, colours, chosen), space in zip(parts, wide, strict=True):
-        ratios = {((r["model"], r["blocks"]), r["variant"]): r["ratio"] for r in chosen}
+    for (name, groups, colours, panel), space in zip(parts, wide, strict=True):
+        ratios = {((r["model"], r["blocks"]), r["variant"]): r["ratio"] for r in panel}
         bars(drawing, left, name, groups, colours, ratios)
         left += space + PANEL_GAP
     x, y = 20.0, HEIGHT - 36

@@ -44,13 +44,13 @@ def line_of(row: Row) -> str:
 
 def table(rows: list[Row]) -> str:
     """One line a model, number of sequences and mode; one column a variant."""
-    measured = dict.fromkeys(row["variant"] for row in rows)
-    known = [each.name for each in VARIANTS if each.name in measured]
-    names = [*known, *(name for name in measured if name not in known)]
-    found = {(line_of(row), row["variant"]): row for row in rows}
+    variants = dict.fromkeys(row["variant"] for row in rows)
+    ordered = [variant.name for variant in VARIANTS if variant.name in variants]
+    names = [*ordered, *(name for name in variants if name not in ordered)]
+    cells = {(line_of(row), row["variant"]): row for row in rows}
     text = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for line in dict.fromkeys(line_of(row) for row in rows):
-        text.append(f"| {line} | {' | '.join(cell(found.get((line, name))) for name in names)} |")
+        text.append(f"| {line} | {' | '.join(cell(cells.get((line, name))) for name in names)} |")
     return "\n".join(text)
 
 
@@ -75,11 +75,11 @@ def parts(results: Results, picture: str | None) -> list[str]:
     sizes = sorted({sizes["vocabulary"] for sizes in results["models"].values()})
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     about = ABOUT.format(vocabulary=" or ".join(map(str, sizes)))
-    found = ["### Models", f"{about} torch {header.get('torch')}, commit {commits}."]
-    found += [f"![Training and decode, {header.get('gpu')}]({picture})"] if picture else []
+    result = ["### Models", f"{about} torch {header.get('torch')}, commit {commits}."]
+    result += [f"![Training and decode, {header.get('gpu')}]({picture})"] if picture else []
     for task, title in TITLES.items():
-        if chosen := [row for row in rows if row["task"] == task]:
-            found += [f"#### {title}", NOTES[task], table(chosen)]
-            if wrong := failures(chosen):
-                found.append("\n".join(wrong))
-    return found
+        if part := [row for row in rows if row["task"] == task]:
+            result += [f"#### {title}", NOTES[task], table(part)]
+            if sentences := failures(part):
+                result.append("\n".join(sentences))
+    return result

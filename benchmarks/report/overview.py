@@ -25,14 +25,14 @@ SHORT_SIDE = 128  # a product with no more rows than this is bound by reading th
 
 @dataclass(frozen=True)
 class Group:
-    """Measured products of one kind. `has` says whether a row belongs to it."""
+    """Measured products of one kind. `condition` says whether a row belongs to it."""
 
     name: str
     baseline: str
-    has: Callable
+    condition: Callable
 
     def ratios(self, rows):
-        return sorted(row["ratio"] for row in rows if is_product(row) and self.has(row))
+        return sorted(row["ratio"] for row in rows if is_product(row) and self.condition(row))
 
 
 def is_product(row):
@@ -91,8 +91,8 @@ def mean(ratios):
 
 def measured_groups(results):
     """[(group, its ratios)] of the groups that were measured."""
-    found = [(group, group.ratios(results["rows"])) for group in GROUPS]
-    return [(group, ratios) for group, ratios in found if ratios]
+    pairs = [(group, group.ratios(results["rows"])) for group in GROUPS]
+    return [(group, ratios) for group, ratios in pairs if ratios]
 
 
 def table(results):
@@ -133,7 +133,7 @@ def spans(results):
     s8 = _large_cubes(rows, "s8")
     sixteen = [row for row in rows if _is_dense(row, *SIXTEEN)]
     aligned = [row for row in sixteen if is_aligned(row)]
-    chosen = {
+    kinds = {
         "f32": _large_cubes(rows, "f32"),
         "int8_tn": [row for row in s8 if row["layout"] == "TN"],
         "int8_other": [row for row in s8 if row["layout"] != "TN"],
@@ -144,7 +144,7 @@ def spans(results):
         "few_rows": [row for row in aligned if row["set"] == "small-m"],
         "long_k": [row for row in aligned if row["set"] == "long-k"],
     }
-    return {name: sorted(row["ratio"] for row in some) for name, some in chosen.items()}
+    return {name: sorted(row["ratio"] for row in part) for name, part in kinds.items()}
 
 
 LINES = (
@@ -165,13 +165,13 @@ LINES = (
 
 def lines(results):
     """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
-    measured = {name: ratios for name, ratios in spans(results).items() if ratios}
-    shown = {name: _span(ratios) for name, ratios in measured.items()}
-    shown |= {f"mean_{name}": f"{mean(ratios):.2f}" for name, ratios in measured.items()}
+    ratios_of = {name: ratios for name, ratios in spans(results).items() if ratios}
+    values = {name: _span(ratios) for name, ratios in ratios_of.items()}
+    values |= {f"mean_{name}": f"{mean(ratios):.2f}" for name, ratios in ratios_of.items()}
     names = {line: re.findall(r"{(\w+)}", line) for line in LINES}
-    chosen = [line for line in LINES if shown.keys() >= set(names[line])]
+    selection = [line for line in LINES if values.keys() >= set(names[line])]
     indent = {"width": 100, "subsequent_indent": "  ", "break_long_words": False}
-    return "\n".join(textwrap.fill(line.format(**shown), **indent) for line in chosen)
+    return "\n".join(textwrap.fill(line.format(**values), **indent) for line in selection)
 
 
 # The picture.

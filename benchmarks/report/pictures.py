@@ -32,7 +32,7 @@ FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
 def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
     """File name -> what returns its text."""
-    found: dict[str, Callable[[], str]] = {
+    result: dict[str, Callable[[], str]] = {
         "call.svg": call_picture.draw,
         "sparse24.svg": sparse_format.draw,
         "step.svg": step_picture.draw,
@@ -41,10 +41,10 @@ def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
     }
     for path in sorted((results / "swap").glob("*.json")):
         draw = partial(swap_picture.draw, swap_picture.load(path))
-        found[f"swap_{path.stem}.svg"] = draw
+        result[f"swap_{path.stem}.svg"] = draw
     for path in sorted((results / record.FOLDER).glob("*.json")):
-        found[f"models_{path.stem}.svg"] = partial(models_picture.draw, record.load(path))
-    return found
+        result[f"models_{path.stem}.svg"] = partial(models_picture.draw, record.load(path))
+    return result
 
 
 def main(argv: list[str] | None = None) -> int:

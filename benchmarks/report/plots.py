@@ -84,11 +84,11 @@ def _panel(axes, rows, title):
 def _panels(rows):
     """[(rows, title)] of the panels that have rows."""
     sixteen = [row for row in rows if row["dtype"] in SIXTEEN]
-    others = [row for row in rows if row["dtype"] not in SIXTEEN]
+    rest = [row for row in rows if row["dtype"] not in SIXTEEN]
     parts = {
         "f16, bf16: multiples of 8": [row for row in sixteen if row["m"] % 8 == 0],
         "f16, bf16: not multiples of 8": [row for row in sixteen if row["m"] % 8],
-        "other dtypes": others,
+        "other dtypes": rest,
     }
     return [(part, title) for title, part in parts.items() if part]
 
@@ -100,12 +100,12 @@ def draw(results, path):
         return None
     size = {"figsize": (5.6 * len(panels), 4.4), "dpi": 140, "layout": "constrained"}
     figure, axes = pyplot.subplots(1, len(panels), squeeze=False, sharey=True, **size)
-    for one, (part, title) in zip(axes[0], panels, strict=True):
-        _panel(one, part, title)
+    for axis, (part, title) in zip(axes[0], panels, strict=True):
+        _panel(axis, part, title)
     axes[0][0].set_ylabel("x torch's speed")
     labels = {}
-    for one in axes[0]:
-        lines, names = one.get_legend_handles_labels()
+    for axis in axes[0]:
+        lines, names = axis.get_legend_handles_labels()
         labels |= dict(zip(names, lines, strict=True))
     place = {"loc": "outside lower center", "ncols": 4 * len(panels)}
     figure.legend(labels.values(), labels.keys(), **place, fontsize=8, frameon=False)

@@ -50,12 +50,12 @@ def draw() -> str:
         drawing.text(20, y + 18, head, bold=True)
         drawing.text(20, y + 35, below, size=12, fill=SOFT)
     for group, colour in enumerate(GROUPS):
-        left, kept = _group_x(group), positions[2 * group : 2 * group + 2]
+        left, columns = _group_x(group), positions[2 * group : 2 * group + 2]
         for place in range(4):
             element = str(ROW[4 * group + place])
-            _cell(drawing, left + place * CELL, TOP, element, colour, kept=place in kept)
+            _cell(drawing, left + place * CELL, TOP, element, colour, kept=place in columns)
         drawing.arrow(left + 2 * CELL - 1, TOP + CELL + 4, left + 2 * CELL - 1, TOP + 76)
-        for index, position in enumerate(kept):
+        for index, position in enumerate(columns):
             x = left + (index + 1) * CELL
             value = str(values[2 * group + index])
             _cell(drawing, x, TOP + 80, value, colour, kept=True)

@@ -1,6 +1,6 @@
 """The picture of one step of a tensor core: how addends are aligned, cut and added.
 
-The numbers are those of a Hopper GPU's FP8 step. tcgemm.emulate computes the result that it shows.
+The numbers are from a Hopper GPU's FP8 step. tcgemm.emulate computes the result that it shows.
 """
 
 from fractions import Fraction
@@ -21,9 +21,9 @@ TITLE = "One FP8 step of a Hopper tensor core: align, cut, add, cut"
 
 def addends() -> list[tuple[str, Fraction]]:
     """(text, value): the accumulator and the products."""
-    found = [(f"c = {float(ACCUMULATOR):.6f}", ACCUMULATOR)]
-    found += [(f"{x:g} x {y:g}", Fraction(x) * Fraction(y)) for x, y in PRODUCTS]
-    return found
+    terms = [(f"c = {float(ACCUMULATOR):.6f}", ACCUMULATOR)]
+    terms += [(f"{x:g} x {y:g}", Fraction(x) * Fraction(y)) for x, y in PRODUCTS]
+    return terms
 
 
 def fraction_bits() -> int:
@@ -47,25 +47,25 @@ def bit(value: Fraction, exponent: int) -> int:
     return int(value / Fraction(2) ** exponent) & 1
 
 
-def _row(drawing: Drawing, y: float, name: str, value: Fraction, kept: Fraction) -> None:
-    """The bits of a value; those below `kept` are lost."""
+def _row(drawing: Drawing, y: float, name: str, value: Fraction, lowest: Fraction) -> None:
+    """The bits of a value; bits below `lowest` are lost."""
     drawing.text(20, y + 19, name, mono=True, size=12.5)
     for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
         weight = Fraction(2) ** exponent
         if value < weight and exponent >= 0:
             continue
-        lost = weight < kept
-        x, one = LEFT + column * CELL, bit(value, exponent)
-        colour = (RED if lost else BLUE) if one else "#f6f8fa"
+        is_lost = weight < lowest
+        x, digit = LEFT + column * CELL, bit(value, exponent)
+        colour = (RED if is_lost else BLUE) if digit else "#f6f8fa"
         drawing.rect(x, y, CELL - 2, CELL - 1, colour, stroke=GRID, radius=3)
-        fill = "#ffffff" if one else SOFT
+        fill = "#ffffff" if digit else SOFT
         place = (x + CELL / 2 - 1, y + CELL / 2 + 5)
-        drawing.text(*place, str(one), size=13, fill=fill, anchor="middle", mono=True)
+        drawing.text(*place, str(digit), size=13, fill=fill, anchor="middle", mono=True)
 
 
 def draw() -> str:
-    kept, total = Fraction(2) ** (HIGHEST - fraction_bits()), result()
-    cut = sum((value // kept * kept for _, value in addends()), Fraction(0))
+    lowest, total = Fraction(2) ** (HIGHEST - fraction_bits()), result()
+    cut = sum((value // lowest * lowest for _, value in addends()), Fraction(0))
     assert total == cut  # the sum has 14 bits here, so that its own cut loses nothing
     exact = sum((value for _, value in addends()), Fraction(0))
     drawing = Drawing(
@@ -77,11 +77,11 @@ def draw() -> str:
         drawing.text(x, TOP - 10, str(exponent), size=11, fill=SOFT, anchor="middle")
     drawing.text(20, TOP - 10, "bit of 2 to the power", size=11, fill=SOFT)
     for index, (name, value) in enumerate(addends()):
-        _row(drawing, TOP + index * ROW, name, value, kept)
+        _row(drawing, TOP + index * ROW, name, value, lowest)
     below = TOP + len(PRODUCTS) * ROW + ROW + 8
     drawing.line(20, below - 6, LEFT + (HIGHEST - LOWEST + 1) * CELL, below - 6, INK)
-    _row(drawing, below, f"result {float(total):.6f}", total, kept)
-    _row(drawing, below + ROW, f"exact  {float(exact):.6f}", exact, kept)
+    _row(drawing, below, f"result {float(total):.6f}", total, lowest)
+    _row(drawing, below + ROW, f"exact  {float(exact):.6f}", exact, lowest)
     edge = LEFT + (fraction_bits() + 1) * CELL - 2
     drawing.line(edge, TOP - 4, edge, below + 2 * ROW - 4, ORANGE, 2)
     drawing.text(edge + 6, below + 2 * ROW + 12, "red bits are lost", size=12, fill=RED)

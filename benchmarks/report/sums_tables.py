@@ -41,29 +41,29 @@ def _sums(row: dict[str, Any], gpu: str) -> list[str]:
         return ["any", "all", "exact modulo 2^32", "-"]
     if row["accumulator"] == "f64":
         return ["1", "all", "53 bits, to nearest", "-"]
-    found = Kernel(row, architecture(gpu), False).instruction()
+    mma = Kernel(row, architecture(gpu), False).instruction()
     partial = "-"
     if row["terms"] > 1:
         partial = f"every {'16 to 64' if row['terms'] == 2 else 32} of k, in float32"
     elif row["promoted"]:
         partial = PROMOTION
-    return [str(found.products), str(found.fraction_bits), KEPT[str(found.rounding)], partial]
+    return [str(mma.products), str(mma.fraction_bits), KEPT[str(mma.rounding)], partial]
 
 
 def kernel_sums() -> list[str]:
     """One row for all kernels of the same sums. e5m2 adds as e4m3, and u8 as s8."""
     runs_on = {"sm90a": GPUS[:1], "sm80": GPUS, "sm89": GPUS[2:]}
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
+    kernels: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for row in info.catalog():
         if row["input"] in ("e5m2", "u8") or row["input_b"] in ("e5m2", "u8") or row["weight_bits"]:
             continue
         for gpu in runs_on[row["arch"]]:
             sums = ("2:4 sparse" if row["sparse"] else "dense", *_sums(row, gpu))
-            gpus = found.setdefault(sums, {}).setdefault(_family(row), [])
+            gpus = kernels.setdefault(sums, {}).setdefault(_family(row), [])
             if gpu not in gpus:
                 gpus.append(gpu)
     rows = []
-    for sums, families in found.items():
+    for sums, families in kernels.items():
         for gpus in dict.fromkeys(tuple(gpus) for gpus in families.values()):
             names = [name for name, on in families.items() if tuple(on) == gpus]
             rows.append([", ".join(gpus), ", ".join(names), *sums])
@@ -77,15 +77,15 @@ def _rows(table: dict[str, Any], keys: list[str]) -> list[list[str]]:
 
 def tables() -> dict[str, list[str]]:
     """Name of a table -> its lines."""
-    found = error_picture.load()
-    outside, long = found["outside"]
-    single = found["tables"][0]
-    one = {"rows": [row for row in single["rows"] if row["operation"].startswith("accumulation")]}
-    one["rows"] = [row for row in one["rows"] if (row["init"], row["beside"]) == ("low", "FP32")]
+    errors = error_picture.load()
+    outside, long = errors["outside"]
+    single = errors["tables"][0]
+    low = {"rows": [row for row in single["rows"] if row["operation"].startswith("accumulation")]}
+    low["rows"] = [row for row in low["rows"] if (row["init"], row["beside"]) == ("low", "FP32")]
     keys = {
         "long-sums": (long, list(long["rows"][0])),
         "outside-sums": (outside, list(outside["rows"][0])),
-        "one-sum": (one, ["types", "operation", "published", "A100", "H200"]),
+        "one-sum": (low, ["types", "operation", "published", "A100", "H200"]),
     }
     return {
         "kernel-sums": kernel_sums(),

@@ -24,21 +24,21 @@ def load(path: Path) -> dict[str, Any]:
 def _memory(drawing: Drawing, left: float, variants: list[dict[str, Any]]) -> None:
     drawing.text(left, PLOT_TOP - 32, "Memory of the model", bold=True)
     drawing.text(left, PLOT_TOP - 16, "GB that it holds", size=11, fill=SOFT)
-    most = max(each["weight_bytes"] for each in variants)
+    most = max(variant["weight_bytes"] for variant in variants)
     row = PLOT_HEIGHT / len(variants)
-    for index, each in enumerate(variants):
+    for index, variant in enumerate(variants):
         y = PLOT_TOP + index * row
-        colour = SOFT if each["variant"] == BASELINE else COLOURS[index - 1]
-        wide = 120 * each["weight_bytes"] / most
+        colour = SOFT if variant["variant"] == BASELINE else COLOURS[index - 1]
+        wide = 120 * variant["weight_bytes"] / most
         drawing.rect(left, y + row / 2 - 8, wide, 18, colour)
-        size = f"{each['weight_bytes'] / 1e9:.2f}"
+        size = f"{variant['weight_bytes'] / 1e9:.2f}"
         drawing.text(left + wide + 5, y + row / 2 + 5, size, size=12)
     drawing.line(left, PLOT_TOP, left, PLOT_TOP + PLOT_HEIGHT, GRID, 1.5)
 
 
 def draw(results: dict[str, Any]) -> str:
     header, variants = results["header"], results["variants"]
-    swapped = [each["variant"] for each in variants if each["variant"] != BASELINE]
+    swapped = [variant["variant"] for variant in variants if variant["variant"] != BASELINE]
     modes = [mode for mode in TITLES if any(row["mode"] == mode for row in results["rows"])]
     tokens = len({row["tokens"] for row in results["rows"]})
     panel = panel_width(tokens, len(swapped))

@@ -64,15 +64,15 @@ class Section:
     name: str
     title: str
     sets: tuple
-    has: Callable = lambda row: True
+    condition: Callable = lambda row: True
     note: str = ""
     on_page: bool = False  # of docs/performance.md
 
     def rows(self, rows):
         """The rows that this table shows."""
         host = self.name == "host"
-        mine = [row for row in rows if host or results_file.set_of(row) in self.sets]
-        return [row for row in mine if is_host_time(row) == host and self.has(row)]
+        candidates = [row for row in rows if host or results_file.set_of(row) in self.sets]
+        return [row for row in candidates if is_host_time(row) == host and self.condition(row)]
 
 
 SECTIONS = (
@@ -200,8 +200,8 @@ def size_of(row):
 def _terms(row, *, of_operands):
     """The terms of a row's epilogue that describe the operands, or the other terms."""
     terms = [] if row["epilogue"] == "none" else row["epilogue"].split("+")
-    chosen = [term for term in terms if (term in OPERAND_TERMS) == of_operands]
-    return [term.replace("-", " ") for term in chosen]
+    selection = [term for term in terms if (term in OPERAND_TERMS) == of_operands]
+    return [term.replace("-", " ") for term in selection]
 
 
 def line_of(row):
@@ -261,11 +261,11 @@ def pivot(rows, details):
     lines = list(dict.fromkeys(line_of(row) for row in rows))
     order = sorted(rows, key=_column_order)
     columns = list(dict.fromkeys(column_of(row) for row in order))
-    found = {(line_of(row), column_of(row)): row for row in rows}
+    by_place = {(line_of(row), column_of(row)): row for row in rows}
     text = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in lines:
-        chosen = [found.get((name, column)) for column in columns]
-        cells = [cell(row, details.get(results_file.key(row), {}) if row else {}) for row in chosen]
+        group = [by_place.get((name, column)) for column in columns]
+        cells = [cell(row, details.get(results_file.key(row), {}) if row else {}) for row in group]
         text.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(text)
 
@@ -284,27 +284,27 @@ def target_table(results):
     """The targets of whole sets: geometric mean, lowest shape, largest error."""
     text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
     for outcome in targets.outcomes(results):
-        reached = ["-", "-"]
+        figures = ["-", "-"]
         if outcome.ratios:
-            reached = [f"**{outcome.mean:.3f}**{_mean_range(outcome)}", f"{outcome.lowest:.3f}"]
+            figures = [f"**{outcome.mean:.3f}**{_mean_range(outcome)}", f"{outcome.lowest:.3f}"]
         error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
         word, *rest = outcome.word.split(" ", 1)
         word = " ".join([WORDS.get(word, word), *rest])
-        cells = (outcome.name, f"{outcome.least:.2f}", *reached, error, word)
+        cells = (outcome.name, f"{outcome.least:.2f}", *figures, error, word)
         text.append(f"| {' | '.join(cells)} |")
     return "\n".join(text) if len(text) > 2 else None
 
 
 def cliff_table(results):
     """Slowest over fastest of the sizes around 4096, by the size that is varied."""
-    found = targets.cliffs(results)
-    if not found:
+    cliffs = targets.cliffs(results)
+    if not cliffs:
         return None
     text = [
         "| | " + " | ".join(targets.CLIFF_AXES) + " |",
         "|---" * (len(targets.CLIFF_AXES) + 1) + "|",
     ]
-    for dtype, spreads in found.items():
+    for dtype, spreads in cliffs.items():
         cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in targets.CLIFF_AXES]
         text.append(f"| {dtype} | " + " | ".join(cells) + " |")
     return "\n".join(text)
@@ -322,15 +322,15 @@ def losses(rows, count=5):
 def summary(results):
     """The conditions of the measurement, and the result on the whole."""
     head, rows = results["header"], results["rows"]
-    measured = [row for row in rows if row["ratio"]]
+    compared = [row for row in rows if row["ratio"]]
     details = results["details"]
-    spans = [protocol.span(row, details.get(results_file.key(row), {})) for row in measured]
+    spans = [protocol.span(row, details.get(results_file.key(row), {})) for row in compared]
     words = [protocol.claim(span, 1.0) for span in spans]
     commits = sorted({row["commit"] for row in rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
         f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. "
-        f"Of {len(measured)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
+        f"Of {len(compared)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
         f"and slower in {words.count('MISS')}, in all of their repetitions."
     )
     clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
@@ -340,9 +340,9 @@ def summary(results):
             f" SM clock {min(clocks):.0f}-{max(clocks):.0f} MHz, "
             f"power up to {max(powers):.0f} W while measuring."
         )
-    broken = [row for row in rows if row["us"] is None or row["exact"] is False]
-    if broken:
-        text += f" {len(broken)} cases failed: see results/{results_file.file_name(head['gpu'])}."
+    failures = [row for row in rows if row["us"] is None or row["exact"] is False]
+    if failures:
+        text += f" {len(failures)} cases failed: see results/{results_file.file_name(head['gpu'])}."
     slowest = losses(rows)
     if slowest:
         text += "\n\nFurthest behind torch: " + "; ".join(slowest) + "."
@@ -350,13 +350,13 @@ def summary(results):
 
 
 def _section_parts(results, *, every):
-    """Titles, notes and tables of the sections: all of them, or those of docs/performance.md."""
+    """Titles, notes and tables of all sections, or of the sections in docs/performance.md."""
     parts = []
     for section in SECTIONS:
-        chosen = section.rows(results["rows"])
-        if chosen and (section.on_page or every):
+        selection = section.rows(results["rows"])
+        if selection and (section.on_page or every):
             parts += [f"### {section.title}", *filter(None, [section.note])]
-            parts.append(pivot(chosen, results["details"]))
+            parts.append(pivot(selection, results["details"]))
     return parts
 
 
@@ -372,10 +372,10 @@ def _cliff_parts(results):
     return ["### Even times beside 4096", note, text]
 
 
-def page(results, found, images, models=()):
+def page(results, fp32, images, models=()):
     """docs/performance.md's part about one GPU.
 
-    found: the error table; images: see markdown; models: the parts about models.
+    fp32: the error table; images: see markdown; models: the parts about models.
     """
     gpu = results["header"].get("gpu", "?")
     folder = "../benchmarks/results/"
@@ -387,7 +387,7 @@ def page(results, found, images, models=()):
     if ratios:
         parts.append(f"![Speed relative to torch by size, {gpu}]({ratios})")
     parts += _cliff_parts(results)
-    parts += error_table.page_parts(found, curves, error_table.SHOWN)
+    parts += error_table.page_parts(fp32, curves, error_table.SHOWN)
     parts += _section_parts(results, every=False)
     parts += models
     name = results_file.file_name(gpu).replace(".json", ".md")
@@ -395,8 +395,8 @@ def page(results, found, images, models=()):
     return "\n\n".join(parts)
 
 
-def markdown(results, found, images):
-    """Every table of one results file, and of the error table `found` of the same GPU.
+def markdown(results, fp32, images):
+    """Every table of one results file, and of the error table `fp32` of the same GPU.
 
     images: the file names of the pictures of groups, of ratios and of errors, or None for each.
     """
@@ -412,10 +412,10 @@ def markdown(results, found, images):
         )
         parts += ["### Targets", note, text]
     parts += _cliff_parts(results)
-    parts += error_table.page_parts(found, curves, error_table.DEPTHS)
+    parts += error_table.page_parts(fp32, curves, error_table.DEPTHS)
     parts += _section_parts(results, every=True)
-    forced = [row for row in results["rows"] if ":" in row["set"]]
-    for name in sorted({row["set"].split(":")[1] for row in forced}):
-        rows = [row for row in forced if row["set"].split(":")[1] == name]
+    kernel_rows = [row for row in results["rows"] if ":" in row["set"]]
+    for name in sorted({row["set"].split(":")[1] for row in kernel_rows}):
+        rows = [row for row in kernel_rows if row["set"].split(":")[1] == name]
         parts += [f"### The {name} kernels alone", pivot(rows, results["details"])]
     return "\n\n".join(parts)

@@ -63,13 +63,13 @@ def held_bytes(model: torch.nn.Module) -> int:
 def models(sizes: Sizes, device: torch.device) -> tuple[dict[str, Decoder], dict[str, int]]:
     """({variant: model}, {variant: bytes that it holds})."""
     base = build(sizes, device, DTYPE)
-    found, held = {}, {}
+    result, sizes_of = {}, {}
     for name, options in VARIANTS.items():
         before = _allocated(device)
-        found[name] = swapped(base, options)
+        result[name] = swapped(base, options)
         after = _allocated(device)
-        held[name] = held_bytes(found[name]) if after is None else after - before
-    return found, held
+        sizes_of[name] = held_bytes(result[name]) if after is None else after - before
+    return result, sizes_of
 
 
 def _allocated(device: torch.device) -> int | None:
@@ -89,12 +89,12 @@ def peak_bytes(model: Decoder, ids: torch.Tensor) -> int | None:
 
 
 def rows_of(
-    found: dict[str, Decoder], ids: torch.Tensor, mode: str, ms: float
+    nets: dict[str, Decoder], ids: torch.Tensor, mode: str, ms: float
 ) -> list[dict[str, Any]]:
     """One row for each variant: the forward of these tokens."""
     sampler = telemetry.Sampler(telemetry.open_reader(ids.device))
     calls: dict[str, waiting.Call] = {
-        name: functools.partial(lambda model, _: model(ids), model) for name, model in found.items()
+        name: functools.partial(lambda model, _: model(ids), model) for name, model in nets.items()
     }
     if mode == "graph":
         timings = timing.measure(calls, 1, device=ids.device, min_ms=ms, sampler=sampler)
@@ -105,14 +105,14 @@ def rows_of(
             "variant": name,
             "tokens": ids.shape[1],
             "mode": mode,
-            "us": round(taken.us, 2),
-            "iqr_us": round(taken.iqr_us, 2),
-            "samples": taken.samples,
-            "ratio": float(f"{timings[BASELINE].us / taken.us:.4g}"),
+            "us": round(sample.us, 2),
+            "iqr_us": round(sample.iqr_us, 2),
+            "samples": sample.samples,
+            "ratio": float(f"{timings[BASELINE].us / sample.us:.4g}"),
             "clock_mhz": sampler.clock_mhz,
             "power_w": sampler.power_w,
         }
-        for name, taken in timings.items()
+        for name, sample in timings.items()
     ]
 
 
@@ -122,20 +122,20 @@ def measure(
     """The content of the file of results."""
     modes = ("graph", "eager") if device.type == "cuda" else ("eager",)
     with machine.current(device), torch.no_grad():
-        found, held = models(sizes, device)
+        nets, weight_bytes = models(sizes, device)
         inputs = [torch.randint(sizes.vocabulary, (1, count), device=device) for count in tokens]
-        expected = found[BASELINE](inputs[-1])
+        expected = nets[BASELINE](inputs[-1])
         variants = [
             {
                 "variant": name,
-                "weight_bytes": held[name],
+                "weight_bytes": weight_bytes[name],
                 "peak_bytes": peak_bytes(model, inputs[-1]),
                 "difference": difference(expected, model(inputs[-1])),
             }
-            for name, model in found.items()
+            for name, model in nets.items()
         ]
-        rows = [row for mode in modes for ids in inputs for row in rows_of(found, ids, mode, ms)]
-    weights = sum(parameter.numel() for parameter in found[BASELINE].parameters())
+        rows = [row for mode in modes for ids in inputs for row in rows_of(nets, ids, mode, ms)]
+    weights = sum(parameter.numel() for parameter in nets[BASELINE].parameters())
     header = machine.facts(device) | {
         "method": METHOD,
         "dtype": str(DTYPE).removeprefix("torch."),
@@ -174,15 +174,15 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     options = parse(argv)
-    sizes = Sizes(**{each.name: getattr(options, each.name) for each in dataclasses.fields(Sizes)})
+    sizes = Sizes(**{x.name: getattr(options, x.name) for x in dataclasses.fields(Sizes)})
     results = measure(sizes, options.tokens, torch.device(options.device), options.ms)
     results["header"]["commit"] = options.commit or results_file.commit()
     for variant in results["variants"]:
         size, far = variant["weight_bytes"] / 1e9, variant["difference"]
         print(f"{variant['variant']:18} {size:7.3f} GB, output differs by {far:g}")
     for row in results["rows"]:
-        shown = f"{row['us']:10.1f} us +- {row['iqr_us']:.1f}, {row['ratio']:.2f} x torch's speed"
-        print(f"{row['variant']:18} {row['mode']:6} {row['tokens']:5} tokens {shown}")
+        text = f"{row['us']:10.1f} us +- {row['iqr_us']:.1f}, {row['ratio']:.2f} x torch's speed"
+        print(f"{row['variant']:18} {row['mode']:6} {row['tokens']:5} tokens {text}")
     if options.out:
         save(results, options.out)
     return 0

@@ -13,9 +13,9 @@ from tcgemm.bench.cases import cases as cases_of
 
 def test_every_set_has_cases_of_its_name():
     for name in NAMES:
-        found = cases_of(name)
-        assert found and {case.set for case in found} <= {name, f"{name}:sm80", f"{name}@1"}
-        keys = [results_file.key(workloads.as_row(case, "gpu", {})) for case in found]
+        result = cases_of(name)
+        assert result and {case.set for case in result} <= {name, f"{name}:sm80", f"{name}@1"}
+        keys = [results_file.key(workloads.as_row(case, "gpu", {})) for case in result]
         assert len(set(keys)) == len(keys)
 
 
@@ -55,27 +55,27 @@ def test_random_cases_are_the_same_in_each_run():
 def test_training_checks_see_a_wrong_gradient():
     case = Case("train", "bf16", "TN", 72, 64, 80, epilogue="bias")
     work = run.workload(case, "cpu")
-    right = work.call_tcgemm
+    original = work.call_tcgemm
     assert case.flops == 3 * 2 * 72 * 64 * 80
     for index in range(4):
 
-        def wrong(given, index=index):
-            results = right(given)
+        def wrong(index_of_set, index=index):
+            results = original(index_of_set)
             results[index][..., 3:19].zero_()
             return results
 
         work.call_tcgemm = wrong
         ratio, exact = work.check()
         assert not ratio <= 1 and not exact
-    work.call_tcgemm = right
-    ours, torchs = right(1), work.call_baseline(1)
-    for one, other in zip(ours, torchs, strict=True):
-        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-1)
+    work.call_tcgemm = original
+    outputs, torchs = original(1), work.call_baseline(1)
+    for result, expected in zip(outputs, torchs, strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-1)
 
 
 def test_filters_and_forced_kernels():
-    found = cases_of("squares", ("f32",), ("TT",), "128x256")
-    assert {(c.dtype, c.layout, c.kernel, c.set) for c in found} == {
+    result = cases_of("squares", ("f32",), ("TT",), "128x256")
+    assert {(c.dtype, c.layout, c.kernel, c.set) for c in result} == {
         ("f32", "TT", "128x256", "squares:128x256")
     }
     with pytest.raises(ValueError, match="there are squares"):

@@ -18,9 +18,9 @@ def test_the_two_networks_start_equal():
     for fused in (True, False):
         torch.manual_seed(7)
         networks.append(demo.Digits(fused))
-    ours, theirs = (network.state_dict() for network in networks)
-    assert list(ours) == list(theirs)
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    state, torch_state = (network.state_dict() for network in networks)
+    assert list(state) == list(torch_state)
+    assert all(torch.equal(state[name], torch_state[name]) for name in state)
     pixels = torch.randn(5, 64)
     torch.testing.assert_close(networks[0](pixels), networks[1](pixels))
 
@@ -44,32 +44,32 @@ def test_a_quantised_network_is_put_back():
     torch.manual_seed(0)
     network = demo.Digits(True)
     before = [*network.parameters()]
-    found = demo.quantised(network, demo.load_data("cpu"), "cpu")
-    assert list(found) == ["tcgemm.nn.QuantLinear, int8", "tcgemm.nn.QuantLinear, fp8"]
-    assert all(one is two for one, two in zip(before, network.parameters(), strict=True))
+    accuracies = demo.quantised(network, demo.load_data("cpu"), "cpu")
+    assert list(accuracies) == ["tcgemm.nn.QuantLinear, int8", "tcgemm.nn.QuantLinear, fp8"]
+    assert all(old is new for old, new in zip(before, network.parameters(), strict=True))
 
 
 def test_a_sparse_network_learns_on_and_shrinks(monkeypatch):
     torch.manual_seed(0)
     network, data = demo.Digits(True), demo.load_data("cpu")
-    made = []
+    trained = []
     train = demo.train
     monkeypatch.setattr(
-        demo, "train", lambda networks, *rest: made.append(networks[0]) or train(networks, *rest)
+        demo, "train", lambda networks, *rest: trained.append(networks[0]) or train(networks, *rest)
     )
     with demo.one_thread():
         demo.train([network], data, 5, 0, "cpu")
         before = [parameter.clone() for parameter in network.parameters()]
-        found, words = demo.sparse(network, data, 5, 0, "cpu")
-    assert [name.split(", ")[1] for name in found] == ["pruned", "trained on", "compressed"]
-    pruned, learnt, compressed = found.values()
+        accuracies, words = demo.sparse(network, data, 5, 0, "cpu")
+    assert [name.split(", ")[1] for name in accuracies] == ["pruned", "trained on", "compressed"]
+    pruned, learnt, compressed = accuracies.values()
     assert learnt > pruned and learnt == compressed > 90
     assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
     weights = 64 * 256 + 256 * 256 + 256 * 10
     biases = 2 * (256 + 256 + 10)
     dense, small = 2 * weights + biases, 9 * weights // 8 + biases + 3 * 24
     assert words.endswith(f"5 epochs more: {dense} bytes dense, {small} compressed")
-    layers = [*made[1].children()][:3]
+    layers = [*trained[1].children()][:3]
     assert all(isinstance(layer, tcgemm.nn.SparseLinear24) for layer in layers)
     assert not any(layer.learns for layer in layers)
 
@@ -80,8 +80,8 @@ def test_a_sparse_network_under_autocast(monkeypatch):
     network, data = demo.Digits(True), demo.load_data("cpu")
     with demo.one_thread():
         demo.train([network], data, 3, 0, "cpu")
-        found, _ = demo.sparse(network, data, 3, 0, "cpu")
-    pruned, learnt, compressed = found.values()
+        accuracies, _ = demo.sparse(network, data, 3, 0, "cpu")
+    pruned, learnt, compressed = accuracies.values()
     assert learnt > pruned and learnt == compressed > 80
 
 
@@ -158,17 +158,17 @@ def test_what_the_gpu_lacks_is_left_out(capsys, monkeypatch):
 
 
 def test_torch_multiplies_the_sparse_weight(monkeypatch):
-    made = []
+    calls = []
     monkeypatch.setattr(
         demo_products.baseline,
         "CusparseltGemm",
-        lambda *given: made.append(given) or (lambda a, i: i),
+        lambda *matrix: calls.append(matrix) or (lambda a, i: i),
     )
     data = demo_products.operands.Operands.build(
         "TN", 8, 16, 32, dtype=torch.bfloat16, device="cpu", sets=3
     )
     weights = data.normal().prune()
     call = demo_products.torch_product(data, "bf16", sparse=True)
-    assert [call(1), call(2)] == [1, 2] and len(made) == 1
-    for given, weight in zip(made[0][0], weights, strict=True):
-        assert torch.equal(given, weight.to_dense()) and given.is_contiguous()
+    assert [call(1), call(2)] == [1, 2] and len(calls) == 1
+    for matrix, weight in zip(calls[0][0], weights, strict=True):
+        assert torch.equal(matrix, weight.to_dense()) and matrix.is_contiguous()

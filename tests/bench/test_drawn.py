@@ -9,26 +9,26 @@ from tcgemm.bench.cases import cases as cases_of
 
 
 def test_squares_have_two_pairs_each():
-    found = cases_of("drawn-squares", seed=5)
-    sizes = collections.Counter(case.m for case in found)
+    cases = cases_of("drawn-squares", seed=5)
+    sizes = collections.Counter(case.m for case in cases)
     assert sorted(sizes) == [*range(1536, 4097, 256), *range(5120, 16385, 1024)]
     assert set(sizes.values()) == {2}
-    assert len({(case.m, case.layout, case.dtype) for case in found}) == len(found) == 46
-    assert {case.set for case in found} == {"drawn-squares@5"}
+    assert len({(case.m, case.layout, case.dtype) for case in cases}) == len(cases) == 46
+    assert {case.set for case in cases} == {"drawn-squares@5"}
 
 
 @pytest.mark.parametrize("name", drawn.FAMILIES)
 def test_shapes_of_a_family(name):
-    found = cases_of(f"drawn-{name}", seed=5)
-    assert len(set(found)) == len(found) == drawn.SHAPES
-    for case in found:
+    cases = cases_of(f"drawn-{name}", seed=5)
+    assert len(set(cases)) == len(cases) == drawn.SHAPES
+    for case in cases:
         sizes = case.m, case.n, case.k
         step = 16 if case.dtype == "e4m3" else 8
         assert all(size % step == 0 for size in sizes), case
         least, most = (64, 2048) if case.op == "bmm" else (512, 16384)
         assert all(least <= size <= most for size in sizes), case
         assert 2 * case.batch * case.m * case.n * case.k <= drawn.MOST_FLOPS
-    assert found == cases_of(f"drawn-{name}", seed=5) != cases_of(f"drawn-{name}", seed=6)
+    assert cases == cases_of(f"drawn-{name}", seed=5) != cases_of(f"drawn-{name}", seed=6)
 
 
 def test_the_seed_is_an_option(capsys):

@@ -20,9 +20,9 @@ DEPTHS = (1, 3, 16, 64, 100, 1000, 4096)
 SMALL = {"m": 64, "n": 72}
 
 
-def row(kind, k, gemm, other=fp32_measure.torch_mm):
+def row(kind, k, gemm, **options):
     """The table's row of the result of `gemm` on the CPU, beside torch's."""
-    return fp32_measure.measure(kind, "TN", *SMALL.values(), k, "cpu", gemm=gemm, other=other)
+    return fp32_measure.measure(kind, "TN", *SMALL.values(), k, "cpu", gemm=gemm, **options)
 
 
 # The products.
@@ -32,8 +32,8 @@ def row(kind, k, gemm, other=fp32_measure.torch_mm):
 @pytest.mark.parametrize("layout", fp32_measure.LAYOUTS)
 def test_cpu_is_within_the_bound(kind, layout):
     for k in DEPTHS:
-        found = fp32_measure.measure(kind, layout, *SMALL.values(), k, "cpu", other=None)
-        assert not fp32_table.complaint(found), found
+        result = fp32_measure.measure(kind, layout, *SMALL.values(), k, "cpu", torch_gemm=None)
+        assert not fp32_table.complaint(result), result
 
 
 @pytest.mark.gpu
@@ -43,10 +43,10 @@ def test_cpu_is_within_the_bound(kind, layout):
 def test_cuda_errs_at_most_as_torch(kind, layout):
     sizes = [(512, 512, k) for k in DEPTHS] + [(1000, 520, 512), (1024, 1024, 2048)]
     for size in sizes:
-        found = fp32_measure.measure(kind, layout, *size, "cuda")
+        result = fp32_measure.measure(kind, layout, *size, "cuda")
         if kind in fp32_table.NOT_COMPARED:
-            found["baseline_errors"] = fp32_measure.bound("cuda", size[-1])
-        assert not fp32_table.complaint(found), found
+            result["baseline_errors"] = fp32_measure.bound("cuda", size[-1])
+        assert not fp32_table.complaint(result), result
 
 
 # The judge, on results that are wrong.
@@ -71,8 +71,8 @@ def test_each_part_product_is_needed(way, kind):
     for k in (128, 1024):
         assert not fp32_table.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
     for index, pair in enumerate(split_terms.KINDS[way][-1]):
-        found = row(kind, 128, lambda a, b, index=index: split_terms.product(a, b, way, index))
-        assert fp32_table.complaint(found), pair
+        result = row(kind, 128, lambda a, b, index=index: split_terms.product(a, b, way, index))
+        assert fp32_table.complaint(result), pair
 
 
 def dropped_step(a, b):
@@ -117,7 +117,7 @@ def test_a_fault_is_seen(kind, fault):
 
 def test_the_bound_of_the_cpu_sees_faults_too():
     for fault in (dropped_step, zero_tile, unwritten):
-        assert fp32_table.complaint(row("normal", 256, fault, other=None))
+        assert fp32_table.complaint(row("normal", 256, fault, torch_gemm=None))
 
 
 def without_nan(a, b):
@@ -136,8 +136,8 @@ def other_sign(a, b):
 @pytest.mark.parametrize("fault", [without_nan, without_inf, other_sign])
 def test_inf_and_nan_are_those_of_fp32(fault):
     for kind in ("special", "special-elements"):
-        found = row(kind, 64, fault)
-        assert found["errors"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(found)
+        result = row(kind, 64, fault)
+        assert result["errors"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(result)
 
 
 # Where results overflow, and where they vanish.
@@ -168,12 +168,12 @@ LARGE, INF = 2.0**127, math.inf
     ],
 )
 def test_overflow(b, right, wrong):
-    ones = [LARGE] * 4
+    a = [LARGE] * 4
     for out in right:
-        assert outcome(ones, b, out)["wrong"] == 0, out
+        assert outcome(a, b, out)["wrong"] == 0, out
     for out in wrong:
-        found = outcome(ones, b, out)
-        assert found["wrong"] == 1 or found["max"] is None or found["max"] > 100, out
+        result = outcome(a, b, out)
+        assert result["wrong"] == 1 or result["max"] is None or result["max"] > 100, out
 
 
 def test_a_subnormal_result_may_be_rounded():
@@ -188,11 +188,11 @@ def test_a_subnormal_result_may_be_rounded():
 def test_data_is_the_same_in_each_layout_and_run():
     for kind in patterns.PATTERNS:
         a, b = patterns.operands(kind, "TN", 20, 24, 40, "cpu")
-        again = patterns.operands(kind, "NT", 20, 24, 40, "cpu")
+        transposed = patterns.operands(kind, "NT", 20, 24, 40, "cpu")
         assert a.dtype == torch.float32 and a.is_contiguous() and b.mT.is_contiguous()
-        assert again[0].mT.is_contiguous() and again[1].is_contiguous()
-        assert torch.equal(a.nan_to_num(), again[0].nan_to_num())
-        assert torch.equal(b.nan_to_num(), again[1].nan_to_num())
+        assert transposed[0].mT.is_contiguous() and transposed[1].is_contiguous()
+        assert torch.equal(a.nan_to_num(), transposed[0].nan_to_num())
+        assert torch.equal(b.nan_to_num(), transposed[1].nan_to_num())
 
 
 def spread(x, dim):
@@ -203,19 +203,17 @@ def spread(x, dim):
 
 
 def test_data_is_of_its_kind():
-    found = {
-        kind: patterns.operands(kind, "NN", 256, 200, 512, "cpu") for kind in patterns.PATTERNS
-    }
-    results = {kind: a.double() @ b.double() for kind, (a, b) in found.items()}
+    data = {kind: patterns.operands(kind, "NN", 256, 200, 512, "cpu") for kind in patterns.PATTERNS}
+    results = {kind: a.double() @ b.double() for kind, (a, b) in data.items()}
     assert (results["rows"].abs() > fp32_measure.LARGEST).any()
     assert (results["rows"].abs() < fp32_measure.SMALLEST_NORMAL).any()
-    assert fp32_measure.Reference(*found["rows"]).measured.double().mean() > 0.8
+    assert fp32_measure.Reference(*data["rows"]).measured.double().mean() > 0.8
     for kind in ("along-k", "both-k", "elements"):
-        assert spread(found[kind][0], 1).min() > 30 and spread(found[kind][1], 0).min() > 30
-    wide = spread(found["odd-rows"][0], 1) > 30, spread(found["odd-rows"][1], 0) > 30
-    assert [int(some.sum()) for some in wide] == [3, 2]
+        assert spread(data[kind][0], 1).min() > 30 and spread(data[kind][1], 0).min() > 30
+    wide = spread(data["odd-rows"][0], 1) > 30, spread(data["odd-rows"][1], 0) > 30
+    assert [int(flags.sum()) for flags in wide] == [3, 2]
     assert results["odd-rows"].abs().max() < 2.0**20
-    a, _ = found["subnormal"]
+    a, _ = data["subnormal"]
     assert a.abs().max() < fp32_measure.SMALLEST_NORMAL and a.ne(0).double().mean() > 0.99
     for kind in ("special", "special-elements"):
         assert all((results[kind] == value).any() for value in (INF, -INF))
@@ -239,9 +237,9 @@ def test_the_table_is_written_and_judged(tmp_path, capsys, monkeypatch):
     ]
     assert fp32_measure.main([*arguments, "--depth", "1,32", "--out", str(path)]) == 0
     assert "right, and at most bound's: 4 of 4 rows" in capsys.readouterr().out
-    found = fp32_table.load(path)
-    assert found["header"]["commit"] == "abc" and found["header"]["gpu"] == "cpu"
-    assert [r["k"] for r in found["rows"] if r["kind"] == "normal"] == [1, 32, 1, 32]
+    table = fp32_table.load(path)
+    assert table["header"]["commit"] == "abc" and table["header"]["gpu"] == "cpu"
+    assert [r["k"] for r in table["rows"] if r["kind"] == "normal"] == [1, 32, 1, 32]
     assert fp32_table.path_of("NVIDIA H200", tmp_path) == tmp_path / "errors" / "h200.json"
     assert fp32_table.load(tmp_path / "none.json") is None
 

@@ -24,12 +24,12 @@ def test_the_figures_are_those_of_the_results(tmp_path):
 
 def test_the_stored_sums_are_those_of_the_emulator():
     """A part of benchmarks/results/numerics/emulated.json, computed again."""
-    stored = error_picture.load()
+    content = error_picture.load()
     machines = [machine.emulated(name) for name in ("A100", "H200")]
-    assert stored["tables"] == [low_precision.run(machines).facts()]
-    assert stored["formats"] == [formats.run().facts()]
+    assert content["tables"] == [low_precision.run(machines).facts()]
+    assert content["formats"] == [formats.run().facts()]
     a, b = accumulation.operands(512, "uniform", torch.float8_e4m3fn, 8)
     sums = emulate.mm(a, b, precision="fast", before_activation=True)
     rms = accumulation.error(sums, a, b)[1]
-    found = stored["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
-    assert found == pytest.approx(rms, rel=1e-9)
+    rms_of_curve = content["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
+    assert rms_of_curve == pytest.approx(rms, rel=1e-9)

@@ -38,16 +38,16 @@ def test_rows_hold_every_stack_and_variant(results):
 
 
 def test_a_step_changes_no_weight_and_moves_the_history():
-    made = float8_training.models("16x32", 3, torch.device("cpu"))
-    assert [tuple(layer.weight.shape) for layer in made["Linear"]] == [(32, 16), (16, 32), (32, 16)]
-    before = made["delayed"][0].weight.detach().clone()
+    nets = float8_training.models("16x32", 3, torch.device("cpu"))
+    assert [tuple(layer.weight.shape) for layer in nets["Linear"]] == [(32, 16), (16, 32), (32, 16)]
+    before = nets["delayed"][0].weight.detach().clone()
     x = torch.randn(8, 16, dtype=torch.bfloat16)
-    step = float8_training.Step(made["delayed"], x, torch.ones(8, 32, dtype=torch.bfloat16))
+    step = float8_training.Step(nets["delayed"], x, torch.ones(8, 32, dtype=torch.bfloat16))
     for index in range(2):
         step(index)
-    assert torch.equal(made["delayed"][0].weight, before) and step.x.grad.abs().max() > 0
-    assert (made["delayed"][0].amax_history[:, :2] > 0).all()
-    assert type(made["current"][0]) is type(made["delayed"][0]) is not type(made["Linear"][0])
+    assert torch.equal(nets["delayed"][0].weight, before) and step.x.grad.abs().max() > 0
+    assert (nets["delayed"][0].amax_history[:, :2] > 0).all()
+    assert type(nets["current"][0]) is type(nets["delayed"][0]) is not type(nets["Linear"][0])
 
 
 @pytest.mark.gpu

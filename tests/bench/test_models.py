@@ -29,15 +29,15 @@ def results(path):
 
 
 def test_rows_hold_every_task_and_variant(results):
-    found = {}
+    groups = {}
     for row in results["rows"]:
-        found.setdefault((row["task"], row["batch"]), []).append(row)
-    assert {place: [row["variant"] for row in rows] for place, rows in found.items()} == {
+        groups.setdefault((row["task"], row["batch"]), []).append(row)
+    assert {place: [row["variant"] for row in rows] for place, rows in groups.items()} == {
         ("train", 4): TRAINED,
         ("decode", 1): DECODED,
         ("decode", 16): DECODED,
     }
-    for (task, batch), rows in found.items():
+    for (task, batch), rows in groups.items():
         for row in rows:
             assert tuple(row) == record.KEYS and row["commit"] == "abc" and row["failure"] is None
             assert 0 < row["low_us"] <= row["us"] <= row["high_us"] and row["samples"] > 1
@@ -49,15 +49,15 @@ def test_rows_hold_every_task_and_variant(results):
 
 
 def test_the_loss_falls_and_is_near_to_torch_s(results):
-    found = {row["variant"]: row for row in results["rows"] if row["task"] == "train"}
+    rows = {row["variant"]: row for row in results["rows"] if row["task"] == "train"}
     (case,) = cases.cases(("smoke",), ("train",))
     device, count = torch.device("cpu"), measure.WARM_UP + 1 + 8
     batches = training.text(case, count + 1, 0)
     before = training.Training(case, variants.VARIANTS[0], device, batches, 0).outcome()["loss"]
-    for row in found.values():
+    for row in rows.values():
         assert row["loss"] < before - 0.03 and row["steps"] == count
         near = 0.005 if row["variant"] == "SparseLinear24 learning" else 0.0005
-        assert row["loss"] == pytest.approx(found["torch"]["loss"], rel=near)
+        assert row["loss"] == pytest.approx(rows["torch"]["loss"], rel=near)
         assert row["error"] is None and row["samples"] == 8
 
 
@@ -75,9 +75,9 @@ def test_compiled_models_have_rows(tmp_path):
     path = tmp_path / "cpu.json"
     names = "torch.compile,Linear compiled"
     assert __main__.main([*SMALL, "--variants", names, "--out", str(path)]) == 0
-    found = [row for row in record.load(path)["rows"] if "compile" in row["variant"]]
-    assert len(found) == 6 and not any(row["failure"] for row in found)
-    assert {row["variant"] for row in found} == {"torch.compile", "Linear compiled"}
+    rows = [row for row in record.load(path)["rows"] if "compile" in row["variant"]]
+    assert len(rows) == 6 and not any(row["failure"] for row in rows)
+    assert {row["variant"] for row in rows} == {"torch.compile", "Linear compiled"}
 
 
 def test_variants_run_what_they_are_named():
@@ -85,16 +85,16 @@ def test_variants_run_what_they_are_named():
         model = measure.training.build(cases.MODELS["smoke"], "cpu", torch.bfloat16)
         variant.apply(model)
         kind = type(model.blocks[0].mlp.gate)
-        wanted = (variant.swap or {}).get("to", torch.nn.Linear)
-        assert kind is wanted
+        expected = (variant.swap or {}).get("to", torch.nn.Linear)
+        assert kind is expected
         loses = kind.__name__ in ("Float8Linear", "QuantLinear", "SparseLinear24")
         assert type(model.head) is (torch.nn.Linear if loses else kind)
         with variant.session():
             assert variants.tcgemm.override.is_active() == variant.diverted
         assert not variants.tcgemm.override.is_active()
-    default = {each.name for task in ("train", "decode") for each in variants.chosen(task)}
+    default = {choice.name for task in ("train", "decode") for choice in variants.chosen(task)}
     assert default == set(variants.BY_NAME) - {"Linear compiled"}
-    assert [each.name for each in variants.chosen("train", ("use",))] == ["torch", "use"]
+    assert [choice.name for choice in variants.chosen("train", ("use",))] == ["torch", "use"]
 
 
 def test_a_variant_that_fails_has_a_sentence(tmp_path, capsys, monkeypatch):
@@ -137,8 +137,8 @@ def test_resume_measures_what_is_missing(path, tmp_path, capsys):
     results = record.load(path)
     results["rows"] = [row for row in results["rows"] if row["batch"] != 16]
     record.save(results, copy)
-    again = [*QUICK, "--out", str(copy), "--resume"]
-    assert __main__.main(again) == 0
+    arguments = [*QUICK, "--out", str(copy), "--resume"]
+    assert __main__.main(arguments) == 0
     assert "1 of 1 cases done, 0 rows failed." in capsys.readouterr().out
     assert len(record.load(copy)["rows"]) == len(TRAINED) + 2 * len(DECODED)
 
@@ -146,12 +146,12 @@ def test_resume_measures_what_is_missing(path, tmp_path, capsys):
 def test_merge_keeps_the_latest_rows(path, tmp_path):
     results = record.load(path)
     first, second = results["rows"][:2]
-    failed = {**second, "us": None, "failure": "it failed"}
-    one, two, both = (tmp_path / name for name in ("one.json", "two.json", "both.json"))
-    record.save({**results, "rows": [{**first, "us": 7.0}, second]}, one)
-    record.save({**results, "rows": [{**first, "us": 8.0}, failed]}, two)
-    assert __main__.main(["merge", str(one), str(two), "--out", str(both)]) == 0
-    times = [row["us"] for row in record.load(both)["rows"]]
+    failure = {**second, "us": None, "failure": "it failed"}
+    early, late, merged = (tmp_path / name for name in ("one.json", "two.json", "both.json"))
+    record.save({**results, "rows": [{**first, "us": 7.0}, second]}, early)
+    record.save({**results, "rows": [{**first, "us": 8.0}, failure]}, late)
+    assert __main__.main(["merge", str(early), str(late), "--out", str(merged)]) == 0
+    times = [row["us"] for row in record.load(merged)["rows"]]
     assert times == [8.0, second["us"]], "a failure hides no time"
 
 
@@ -162,10 +162,10 @@ def test_a_gpu_measures_both_modes(tmp_path):
     conditions = measure.Conditions(device, "abc", steps=8, ms=20.0)
     for task, batch in (("train", 2), ("decode", 1)):
         case = cases.Case("tiny", sizes, task, batch, 256)
-        chosen = [each for each in variants.chosen(task) if not each.compiled]
-        rows = measure.measure(case, chosen, conditions)
+        selection = [variant for variant in variants.chosen(task) if not variant.compiled]
+        rows = measure.measure(case, selection, conditions)
         modes = {"train": {"eager"}, "decode": {"graph", "eager"}}[task]
-        assert {row["mode"] for row in rows} == modes and len(rows) == len(modes) * len(chosen)
+        assert {row["mode"] for row in rows} == modes and len(rows) == len(modes) * len(selection)
         for row in rows:
             assert row["failure"] is None and row["us"] > 0 and row["peak_bytes"] > 0
             least = case.weights * 2 * (4 if task == "train" else 0.5)

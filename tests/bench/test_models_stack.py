@@ -9,7 +9,7 @@ from benchmarks.models.stack import EPS, HEAD, THETA, Sizes, build
 from tcgemm.testing import telemetry
 
 SIZES = Sizes(2, 64, 128, 4, 2, 100, 32)
-NAMES = {  # a module of the stack: that of transformers
+NAMES = {  # a module of the stack: the module of transformers
     "attention_norm": "input_layernorm",
     "mlp_norm": "post_attention_layernorm",
     **{f"attention.{name}": f"self_attn.{name}_proj" for name in "qkvo"},
@@ -38,8 +38,8 @@ def llama(stack):
         "lm_head.weight": stack.head.weight,
     }
     for index, block in enumerate(stack.blocks):
-        for ours, theirs in NAMES.items():
-            weights[f"model.layers.{index}.{theirs}.weight"] = block.get_submodule(ours).weight
+        for name, llama_name in NAMES.items():
+            weights[f"model.layers.{index}.{llama_name}.weight"] = block.get_submodule(name).weight
     model = transformers.LlamaForCausalLM(config).eval()
     model.load_state_dict(weights)
     return model
@@ -68,9 +68,9 @@ def test_gradients_are_those_of_llama(stack):
     stack(ids[:, :-1], labels=ids[:, 1:]).backward()
     model(ids, labels=ids).loss.backward()
     for index, block in enumerate(stack.blocks):
-        for ours, theirs in NAMES.items():
-            expected = model.model.layers[index].get_submodule(theirs).weight.grad
-            torch.testing.assert_close(block.get_submodule(ours).weight.grad, expected)
+        for name, llama_name in NAMES.items():
+            expected = model.model.layers[index].get_submodule(llama_name).weight.grad
+            torch.testing.assert_close(block.get_submodule(name).weight.grad, expected)
 
 
 def test_decode_with_a_cache_is_a_longer_prompt(stack):
@@ -86,15 +86,15 @@ def test_decode_with_a_cache_is_a_longer_prompt(stack):
 
 
 def test_the_model_is_causal_and_repeatable():
-    one, other = (build(SIZES, "cpu", torch.float32) for _ in range(2))
+    network, twin = (build(SIZES, "cpu", torch.float32) for _ in range(2))
     ids = torch.randint(100, (1, 8))
-    assert torch.equal(one(ids), other(ids)) and one(ids).shape == (1, 100)
-    assert not torch.equal(one(ids), build(SIZES, "cpu", torch.float32, seed=1)(ids))
-    assert isinstance(one.get_submodule(HEAD), torch.nn.Linear)
-    short = one(ids[:, :5])
+    assert torch.equal(network(ids), twin(ids)) and network(ids).shape == (1, 100)
+    assert not torch.equal(network(ids), build(SIZES, "cpu", torch.float32, seed=1)(ids))
+    assert isinstance(network.get_submodule(HEAD), torch.nn.Linear)
+    short = network(ids[:, :5])
     ids[:, 5:] = 0
-    assert not torch.equal(one(ids), short)
-    assert torch.equal(one(ids[:, :5]), short)
+    assert not torch.equal(network(ids), short)
+    assert torch.equal(network(ids[:, :5]), short)
 
 
 def test_calls_alternate_in_their_sessions():
@@ -118,9 +118,9 @@ def test_calls_alternate_in_their_sessions():
             inside.pop()
 
     calls = {name: Call(name) for name in ("a", "b")}
-    found = waiting.eager(calls, torch.device("cpu"), 2.0, telemetry.Sampler(None))
-    assert set(found) == {"a", "b"} and min(each.samples for each in found.values()) > 0
-    assert all(each.low_us <= each.us <= each.high_us for each in found.values())
+    timings = waiting.eager(calls, torch.device("cpu"), 2.0, telemetry.Sampler(None))
+    assert set(timings) == {"a", "b"} and min(sample.samples for sample in timings.values()) > 0
+    assert all(sample.low_us <= sample.us <= sample.high_us for sample in timings.values())
     runs = [name for index, name in enumerate(order) if index == 0 or order[index - 1] != name]
     assert runs == ["a", "b", "a", "b", "a"]
 
@@ -131,7 +131,7 @@ def test_a_call_that_fails_leaves_the_others():
 
     calls, failures = {"bad": bad, "good": lambda _: None}, {}
     sampler = telemetry.Sampler(None)
-    found = waiting.eager(calls, torch.device("cpu"), 2.0, sampler, failures)
-    assert set(found) == {"good"} and failures == {"bad": "RuntimeError: no compiler"}
+    timings = waiting.eager(calls, torch.device("cpu"), 2.0, sampler, failures)
+    assert set(timings) == {"good"} and failures == {"bad": "RuntimeError: no compiler"}
     with pytest.raises(RuntimeError, match="no compiler"):
         waiting.eager(calls, torch.device("cpu"), 2.0, sampler)

@@ -17,8 +17,8 @@ def test_it_runs(name, tmp_path):
     notebook = run_notebooks.read(name)
     run_notebooks.execute(notebook, tmp_path)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    texts = [str(each.get("text", "")) + str(each.get("data", "")) for each in outputs]
-    assert any(each.output_type == "stream" for each in outputs)
+    texts = [str(part.get("text", "")) + str(part.get("data", "")) for part in outputs]
+    assert any(part.output_type == "stream" for part in outputs)
     assert sum(text.count("<table") for text in texts) >= TABLES.get(name, 0)
     assert all(any(word in text for text in texts) for word in SAID.get(name, ()))
 

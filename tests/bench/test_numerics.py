@@ -97,8 +97,8 @@ def test_wide_is_dequantize(shape, granularity):
 
 
 def test_tf32_is_what_the_products_round_to():
-    x, one = torch.randn(40, 30), torch.eye(30)
-    assert torch.equal(tcgemm.mm(x, one, precision="high"), numerics.round_to_tf32(x))
+    x, unit = torch.randn(40, 30), torch.eye(30)
+    assert torch.equal(tcgemm.mm(x, unit, precision="high"), numerics.round_to_tf32(x))
 
 
 def test_growth_of_float8_sums(monkeypatch):

@@ -43,9 +43,9 @@ def test_rotation_leaves_the_cache(monkeypatch):
 def test_matrices_in_a_layout(layout):
     a, b = torch.randn(5, 7), torch.randn(7, 6)
     data = operands.Operands.build(layout, 5, 6, 7, dtype=a.dtype, device="cpu", sets=1)
-    found = operands.in_layout(layout, a, b)
-    assert [x.stride() for x in found] == [data.a[0].stride(), data.b[0].stride()]
-    assert torch.equal(found[0], a) and torch.equal(found[1], b)
+    copies = operands.in_layout(layout, a, b)
+    assert [x.stride() for x in copies] == [data.a[0].stride(), data.b[0].stride()]
+    assert torch.equal(copies[0], a) and torch.equal(copies[1], b)
 
 
 def test_unknown_layout_is_named():
@@ -62,12 +62,12 @@ def test_normal_data_of_8_bits(dtype):
     values = data.normal(torch.Generator().manual_seed(1)).a[1].double()
     middle, width = (128, 24) if dtype is torch.uint8 else (0, 24 if dtype is torch.int8 else 1)
     assert abs(values.mean() - middle) < 0.1 * width and 0.7 * width < values.std() < 1.9 * width
-    whole = data.integers(4, torch.Generator().manual_seed(1)).b[0].double()
-    assert torch.equal(whole, whole.round()) and whole.abs().max() == 4
-    assert whole.min() == (0 if dtype is torch.uint8 else -4)
-    bad = data.poison().out[0]
-    assert bad.dtype is (torch.int32 if not dtype.is_floating_point else torch.bfloat16)
-    assert bad.isnan().all() if dtype.is_floating_point else (bad == -(2**31)).all()
+    integers = data.integers(4, torch.Generator().manual_seed(1)).b[0].double()
+    assert torch.equal(integers, integers.round()) and integers.abs().max() == 4
+    assert integers.min() == (0 if dtype is torch.uint8 else -4)
+    poison = data.poison().out[0]
+    assert poison.dtype is (torch.int32 if not dtype.is_floating_point else torch.bfloat16)
+    assert poison.isnan().all() if dtype.is_floating_point else (poison == -(2**31)).all()
 
 
 def test_spread_data_is_for_bf16_parts():
@@ -90,6 +90,6 @@ def test_whole_numbers_are_spread_without_another_product():
 
 def test_powers_are_exact():
     exponents = torch.arange(-149, 128)
-    mantissa, found = torch.frexp(operands.powers_of_two(exponents))
+    mantissa, exponents_of = torch.frexp(operands.powers_of_two(exponents))
     assert torch.equal(mantissa, torch.full_like(mantissa, 0.5))
-    assert torch.equal(found, (exponents + 1).to(found.dtype))
+    assert torch.equal(exponents_of, (exponents + 1).to(exponents_of.dtype))

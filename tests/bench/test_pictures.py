@@ -7,9 +7,9 @@ from benchmarks.report import pictures, sparse_format
 
 def test_the_command_draws_every_picture(tmp_path):
     assert pictures.main(["--out", str(tmp_path)]) == 0
-    drawn = {path.name: ElementTree.parse(path).getroot().tag for path in tmp_path.iterdir()}
-    assert drawn.keys() == {path.name for path in pictures.FOLDER.glob("*.svg")}
-    assert all(tag.endswith("svg") for tag in drawn.values())
+    roots = {path.name: ElementTree.parse(path).getroot().tag for path in tmp_path.iterdir()}
+    assert roots.keys() == {path.name for path in pictures.FOLDER.glob("*.svg")}
+    assert all(tag.endswith("svg") for tag in roots.values())
 
 
 def test_the_format_shown_is_that_of_compress24():

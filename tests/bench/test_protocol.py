@@ -14,46 +14,46 @@ CASE = Case("mm", "bf16", "TN", 4096, 4096, 4096, set="squares")
 
 def measured(ratio, us=200.0, date="1", **detail):
     """(row, detail) of one repetition."""
-    found = row(CASE, us, baseline_us=us * ratio, ratio=ratio)
-    return found, {"date": date, **detail}
+    result = row(CASE, us, baseline_us=us * ratio, ratio=ratio)
+    return result, {"date": date, **detail}
 
 
 def repeated(*ratios):
     """(row, detail) of several."""
-    each = [measured(ratio, 200.0 + i, str(i)) for i, ratio in enumerate(ratios)]
-    return protocol.combined(*each[-1], [protocol.repetition(*one) for one in each])
+    pairs = [measured(ratio, 200.0 + i, str(i)) for i, ratio in enumerate(ratios)]
+    return protocol.combined(*pairs[-1], [protocol.repetition(*pair) for pair in pairs])
 
 
 def test_a_row_has_medians_and_its_details_each_repetition():
-    found, detail = repeated(0.99, 1.03, 0.97)
-    assert (found["ratio"], found["us"]) == (0.99, 201.0)
-    assert found["tflops"] == pytest.approx(CASE.flops / 201.0 / 1e6, rel=1e-3)
-    assert protocol.span(found, detail) == (0.97, 1.03)
+    result, detail = repeated(0.99, 1.03, 0.97)
+    assert (result["ratio"], result["us"]) == (0.99, 201.0)
+    assert result["tflops"] == pytest.approx(CASE.flops / 201.0 / 1e6, rel=1e-3)
+    assert protocol.span(result, detail) == (0.97, 1.03)
     first = detail["repetitions"][0]
     assert first["us"] == {"tcgemm": 200.0, "baseline": 198.0}
     assert (first["clock_mhz"], first["power_w"], first["date"]) == (1500.0, 690.0, "0")
-    assert tuple(found) == results_file.KEYS
+    assert tuple(result) == results_file.KEYS
 
 
 def test_other_candidates_have_medians_as_well():
-    each = [
+    pairs = [
         measured(
             1.0, date=str(i), fused="torch._addmm_activation", fused_us=us, fused_ratio=us / 200
         )
         for i, us in enumerate((210.0, 220.0, 190.0))
     ]
-    found, detail = protocol.combined(*each[0], [protocol.repetition(*one) for one in each])
+    result, detail = protocol.combined(*pairs[0], [protocol.repetition(*pair) for pair in pairs])
     assert (detail["fused_us"], detail["fused_ratio"]) == (210.0, 1.05)
-    assert protocol.span(found, detail, "fused_ratio") == (0.95, 1.1)
-    assert protocol.ratios(found, detail) == {"ratio": 1.0, "fused_ratio": 1.05}
+    assert protocol.span(result, detail, "fused_ratio") == (0.95, 1.1)
+    assert protocol.ratios(result, detail) == {"ratio": 1.0, "fused_ratio": 1.05}
 
 
 def test_stored_rows_without_repetitions_count_as_one():
-    found, detail = measured(1.02)
-    assert protocol.span(found, detail) == (1.02, 1.02)
-    assert protocol.missing(found, detail, {}) == 2
-    failed = {**found, "us": None, "ratio": None}
-    assert protocol.repetitions(failed, {"error": "x"}) == []
+    result, detail = measured(1.02)
+    assert protocol.span(result, detail) == (1.02, 1.02)
+    assert protocol.missing(result, detail, {}) == 2
+    failure = {**result, "us": None, "ratio": None}
+    assert protocol.repetitions(failure, {"error": "x"}) == []
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
 
 
 def test_a_case_without_a_ratio_is_measured_once():
-    found, detail = measured(1.0)
-    assert protocol.missing({**found, "ratio": None, "baseline_us": None}, detail, {}) == 0
+    result, detail = measured(1.0)
+    assert protocol.missing({**result, "ratio": None, "baseline_us": None}, detail, {}) == 0
 
 
 def test_a_claim_holds_for_the_whole_range():
@@ -83,21 +83,21 @@ def test_a_claim_holds_for_the_whole_range():
 
 
 def test_a_measurement_ends_early_where_the_ratio_is_clear():
-    asked = []
+    calls = []
 
-    def enough(found):
-        asked.append(found)
-        return len(found) == 1
+    def enough(timings):
+        calls.append(timings)
+        return len(timings) == 1
 
     def call(index):
         pass
 
     common = {"device": "cpu", "min_ms": 400.0, "first_ms": 200.0, "enough": enough}
-    alone = timing.measure({"tcgemm": call}, 1, **common)
-    assert 200 <= alone["tcgemm"].total_ms < 350 and len(asked) == 1
-    both = timing.measure({"tcgemm": call, "baseline": call}, 1, **common)
-    assert all(each.total_ms >= 400 for each in both.values()) and len(asked) == 2
-    assert protocol.ratios_of(both).keys() == {"ratio"}
+    single = timing.measure({"tcgemm": call}, 1, **common)
+    assert 200 <= single["tcgemm"].total_ms < 350 and len(calls) == 1
+    pair = timing.measure({"tcgemm": call, "baseline": call}, 1, **common)
+    assert all(sample.total_ms >= 400 for sample in pair.values()) and len(calls) == 2
+    assert protocol.ratios_of(pair).keys() == {"ratio"}
 
 
 def small_run(tmp_path, capsys, *more, ratios=(0.99, 1.0, 1.01)):
@@ -115,9 +115,9 @@ def measurements(monkeypatch):
 
     def measure(case, options, gpu, commit, reader, aims, checks=None):
         calls.append((case.size, checks))
-        found = row(case, 5.0, ratio=0.98 + 0.01 * len(calls), baseline_us=5.0, commit=commit)
+        result = row(case, 5.0, ratio=0.98 + 0.01 * len(calls), baseline_us=5.0, commit=commit)
         detail = {"date": f"{len(calls):03}", "bytes": 1, "tcgemm_iqr_us": 0.0}
-        return {**found, "gpu": "cpu", "graph": False}, detail
+        return {**result, "gpu": "cpu", "graph": False}, detail
 
     monkeypatch.setattr(run, "measure_case", measure)
     return calls
@@ -147,7 +147,7 @@ def test_a_killed_run_loses_one_repetition(tmp_path, capsys, measurements, monke
     monkeypatch.setattr(run, "measure_case", measure)
     _, out, results = small_run(tmp_path, capsys, "--resume")
     assert "3 of 3 cases done" in out and len(measurements) == 9
-    assert {len(each["repetitions"]) for each in results["details"].values()} == {3}
+    assert {len(detail["repetitions"]) for detail in results["details"].values()} == {3}
     _, _, _ = small_run(tmp_path, capsys, "--resume", "--commit", "def")
     assert len(measurements) > 9  # another commit: nothing is known
 
@@ -167,15 +167,15 @@ def test_merging_keeps_the_repetitions_of_one_commit(tmp_path):
     for index, (commit, ratio) in enumerate((("abc", 0.98), ("abc", 1.0), ("def", 1.02))):
         results = results_file.empty()
         results["header"] = {"gpu": "NVIDIA H200"}
-        found, detail = measured(ratio, date=str(index))
-        results_file.put(results, {**found, "commit": commit}, detail)
+        result, detail = measured(ratio, date=str(index))
+        results_file.put(results, {**result, "commit": commit}, detail)
         files.append(tmp_path / f"{index}.json")
         results_file.save(results, files[-1])
     out = tmp_path / "out.json"
     merge.main([str(files[0]), str(files[1]), str(files[0]), "--out", str(out)])
     results = results_file.load(out)
     detail = results["details"][results_file.key(results["rows"][0])]
-    assert [each["ratio"] for each in detail["repetitions"]] == [0.98, 1.0]
+    assert [repetition["ratio"] for repetition in detail["repetitions"]] == [0.98, 1.0]
     assert results["rows"][0]["ratio"] == 0.99
     merge.main([*map(str, files), "--out", str(out)])
     results = results_file.load(out)

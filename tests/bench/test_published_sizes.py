@@ -16,10 +16,10 @@ def made_up(widths, ratio):
         if width not in widths:
             continue
         row = workloads.as_row(case, "NVIDIA H200", {"commit": "1"})
-        found = ratio(case.accumulation, published_sizes.family_of(row)[0], width)
-        row |= {"ratio": found, "tflops": 600.0, "us": 10.0, "baseline_us": 10.0 * found}
+        speed = ratio(case.accumulation, published_sizes.family_of(row)[0], width)
+        row |= {"ratio": speed, "tflops": 600.0, "us": 10.0, "baseline_us": 10.0 * speed}
         results["rows"].append(row)
-        results["details"][results_file.key(row)] = {"f32_sums_us": 11.0 * found}
+        results["details"][results_file.key(row)] = {"f32_sums_us": 11.0 * speed}
     return results
 
 
@@ -29,17 +29,17 @@ def test_means_extremes_and_steps():
     def ratio(accumulation, family, width):
         return ratios[width] if (accumulation, family) == ("f16", "WxWx4W") else 1.5
 
-    found = published_sizes.table(made_up(set(ratios), ratio))
-    assert len(found.rows) == 14 and "NVIDIA H200" in found.title
-    rows = {(row["sums"], row["M x N x K"]): row for row in found.rows}
+    table = published_sizes.table(made_up(set(ratios), ratio))
+    assert len(table.rows) == 14 and "NVIDIA H200" in table.title
+    rows = {(row["sums"], row["M x N x K"]): row for row in table.rows}
     row = rows["f16", "WxWx4W"]
     assert row["x torch"] == pytest.approx((1.21 * 0.8) ** 0.25) and row["sizes"] == 4
     assert row["lowest"] == "0.80 at 1536" and row["highest"] == "1.21 at 1280"
     assert row["step"] == "+0 % at 1280"
     assert row["torch's step"] == "+51 % at 1536"  # 2048 is not adjacent to 1536
     assert rows["f32", "WxWx4W"]["x torch"] == pytest.approx(1.5)
-    assert "makes torch 1.10 times as fast: its time is 0.909" in found.notes[0]
-    assert "figure 8, RTX 2070, rectangles: 1.77 x cuBLAS 10.1" in "\n".join(found.notes)
+    assert "makes torch 1.10 times as fast: its time is 0.909" in table.notes[0]
+    assert "figure 8, RTX 2070, rectangles: 1.77 x cuBLAS 10.1" in "\n".join(table.notes)
 
 
 def test_the_command(tmp_path, capsys):

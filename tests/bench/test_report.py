@@ -62,18 +62,18 @@ def test_report_merges_shards_and_shows_failures(folder):
 
 
 def test_report_of_nothing(tmp_path):
-    found = report_pages(tmp_path)
-    found.write()
-    assert "Nothing was measured yet." in found.readme.read_text()
-    assert "Nothing was measured yet." in found.page.read_text()
+    pages = report_pages(tmp_path)
+    pages.write()
+    assert "Nothing was measured yet." in pages.readme.read_text()
+    assert "Nothing was measured yet." in pages.page.read_text()
 
 
 def test_every_stored_row_has_a_table():
     # `python -m benchmarks doc000` has the tables of its set.
     for path in RESULTS.glob("*.json"):
         rows = results_file.load(path)["rows"]
-        shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
-        names = {results_file.key(row) for row in shown}
+        table_rows = [row for section in tables.SECTIONS for row in section.rows(rows)]
+        names = {results_file.key(row) for row in table_rows}
         rows = [row for row in rows if row["set"] != published_sizes.SET]
         assert all(results_file.key(row) in names or ":" in row["set"] for row in rows)
 
@@ -91,22 +91,22 @@ def found():
 
 
 def test_pages_have_errors_and_rates(tmp_path, found):
-    written = report_pages(tmp_path)
-    results_file.save(highest(), written.folder / "h200.json")
+    pages = report_pages(tmp_path)
+    results_file.save(highest(), pages.folder / "h200.json")
     shard = tmp_path / "shard" / "table.json"
     fp32_table.save(shard, **found)
-    written.write("--errors", str(shard))
-    assert fp32_table.load(written.folder / "errors" / "h200.json") == found
-    every = (written.folder / "h200.md").read_text()
-    met = "| f32 2048 to 8192 x torch.mm | 4.00 | **4.000** (4.000-4.000) | 4.000 | 0.90 | met |"
-    assert met in every
-    for text in (written.page.read_text(), every):
+    pages.write("--errors", str(shard))
+    assert fp32_table.load(pages.folder / "errors" / "h200.json") == found
+    every = (pages.folder / "h200.md").read_text()
+    line = "| f32 2048 to 8192 x torch.mm | 4.00 | **4.000** (4.000-4.000) | 4.000 | 0.90 | met |"
+    assert line in every
+    for text in (pages.page.read_text(), every):
         assert "us, **4.00** (4.00-4.00), 1.10 |" in text
-        compared = 12 * (len(fp32_table.TITLES) - len(fp32_table.NOT_COMPARED))
-        assert f"{compared} are right and err at most as torch's, max and rms." in text
-    (written.folder / "errors" / "h200.json").unlink()
-    written.write()  # without an error table beside it, pages have the rates alone
-    assert "2^±20 an element" not in written.page.read_text()
+        count = 12 * (len(fp32_table.TITLES) - len(fp32_table.NOT_COMPARED))
+        assert f"{count} are right and err at most as torch's, max and rms." in text
+    (pages.folder / "errors" / "h200.json").unlink()
+    pages.write()  # without an error table beside it, pages have the rates alone
+    assert "2^±20 an element" not in pages.page.read_text()
 
 
 def test_plot(folder):

@@ -31,14 +31,14 @@ def test_rows_have_the_public_keys(tmp_path):
     assert path.name == "h200.json"
     results = synthetic()
     results_file.save(results, path)
-    again = results_file.load(path)
-    assert json.loads(path.read_text())["rows"] == again["rows"]
-    assert sorted(map(results_file.key, again["rows"])) == sorted(
+    copy_of_results = results_file.load(path)
+    assert json.loads(path.read_text())["rows"] == copy_of_results["rows"]
+    assert sorted(map(results_file.key, copy_of_results["rows"])) == sorted(
         map(results_file.key, results["rows"])
     )
-    bad = copy.deepcopy(results)
-    bad["rows"][0]["speed"] = 1
-    path.write_text(json.dumps(bad))
+    faulty = copy.deepcopy(results)
+    faulty["rows"][0]["speed"] = 1
+    path.write_text(json.dumps(faulty))
     with pytest.raises(ValueError, match="does not have the keys"):
         results_file.load(path)
 

@@ -69,11 +69,11 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
     details = {
         results_file.key(r): results["details"][results_file.key(r)] for r in results["rows"]
     }
-    refused = [r for r in results["rows"] if r["ratio"] is None]
-    assert refused and all(details[results_file.key(r)]["refused"] for r in refused)
+    refusals = [r for r in results["rows"] if r["ratio"] is None]
+    assert refusals and all(details[results_file.key(r)]["refused"] for r in refusals)
     assert any(detail.get("self_baseline_ratio") for detail in details.values())
-    alone = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
-    assert run.main(alone) == 0
+    options = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
+    assert run.main(options) == 0
     assert "x tcgemm TN" not in capsys.readouterr().out
 
 

@@ -30,13 +30,13 @@ each_product = pytest.mark.parametrize("case", PRODUCTS, ids=name_of)
 each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
 
 
-@pytest.mark.parametrize("chosen", ["sparse", "squares,sparse-mm"])
-def test_without_a_gpu_a_sentence_says_what_there_is(chosen, capsys):
+@pytest.mark.parametrize("name", ["sparse", "squares,sparse-mm"])
+def test_without_a_gpu_a_sentence_says_what_there_is(name, capsys):
     with pytest.raises(SystemExit):
-        run.parse(["--set", chosen, "--device", "cpu"])
-    said = " ".join(capsys.readouterr().err.split())
-    assert "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke" in said
-    assert run.parse(["--set", chosen, "--device", "cuda"]).device == "cuda"
+        run.parse(["--set", name, "--device", "cpu"])
+    text = " ".join(capsys.readouterr().err.split())
+    assert "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke" in text
+    assert run.parse(["--set", name, "--device", "cuda"]).device == "cuda"
     assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
 
@@ -66,18 +66,18 @@ def test_rotation_counts_what_is_read(monkeypatch):
     monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
     case = Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
     work = workloads.Workload(case, "cpu")
-    read = sum(each.nbytes for each in work.weights[0].tensors().values())
-    assert work.sets * read > 2 << 20
+    size = sum(tensor.nbytes for tensor in work.weights[0].tensors().values())
+    assert work.sets * size > 2 << 20
 
 
 @each_product
 def test_checks_see_faults(case):
     work = workloads.Workload(case, "cpu")
-    right = work.call_tcgemm
+    original = work.call_tcgemm
 
     def check(fault):
         def call_tcgemm(index, keep=True):
-            right(index, keep)
+            original(index, keep)
             fault(work.operands.out[index])
 
         work.call_tcgemm = call_tcgemm
@@ -92,18 +92,18 @@ def test_checks_see_faults(case):
 
 
 def test_a_forced_kernel_reaches_the_operator(monkeypatch):
-    asked = []
+    names = []
     keywords = operators.Scaled.keywords
     monkeypatch.setattr(
         operators.Scaled,
         "keywords",
-        lambda self, *options: asked.append(self.kernel_name) or keywords(self, *options),
+        lambda self, *options: names.append(self.kernel_name) or keywords(self, *options),
     )
     case = cases_of("smoke-sparse", ("bf16",), None, "128x64")[0]
     work = workloads.Workload(case, "cpu")
     work.call_tcgemm(0)
     work.call_tcgemm(0, keep=False)
-    assert asked == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
+    assert names == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
     assert "128x64x64" in work.plan_on().kernel and work.plan_on().kernel.endswith("_sparse")
 
 
@@ -127,16 +127,16 @@ def test_host_cases_call_what_users_call(case, monkeypatch):
     assert all(layers) if "layer" in case.terms else not any(layers)
     ratio, exact = work.check()
     assert ratio <= 1 and exact
-    made = []
+    weights = []
     monkeypatch.setattr(
-        torch.sparse, "to_sparse_semi_structured", lambda w: made.append(w) or w.contiguous()
+        torch.sparse, "to_sparse_semi_structured", lambda w: weights.append(w) or w.contiguous()
     )
     calls = work.candidates()
     assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
     for call in calls.values():
         call(1)
     assert (
-        len(made) == work.sets
+        len(weights) == work.sets
         and workloads.baseline_name(case) == baseline.SemiStructuredLinear.name
     )
 
@@ -174,7 +174,7 @@ class Library:
 
     def multiply(self, w, x, *, alg_id, transpose_result, out_dtype=None):
         assert alg_id == 7 and transpose_result
-        self.used.append(next(i for i, known in enumerate(self.compressed) if known is w))
+        self.used.append(next(i for i, weight in enumerate(self.compressed) if weight is w))
         return (x.t().double() @ w.t().double()).to(out_dtype or x.dtype)
 
 
@@ -195,24 +195,24 @@ def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     assert len(library.compressed) == work.sets and len(library.searched) == 1
     calls["baseline"](1)
     assert library.used == [0, 1] and len(library.compressed) == work.sets
-    kept = work.sparse_call.results
-    assert kept[0].data_ptr() != kept[1].data_ptr()  # outside the cache, as ours are
+    results = work.sparse_call.results
+    assert results[0].data_ptr() != results[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
     assert work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"] < 0.004
     work.sparse_call.compressed.reverse()  # another weight
-    apart = work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"]
-    assert apart > 1
-    detail = {"baseline_apart": apart, "tcgemm_iqr_us": 1.0, "bytes": 1}
+    difference = work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"]
+    assert difference > 1
+    detail = {"baseline_apart": difference, "tcgemm_iqr_us": 1.0, "bytes": 1}
     assert "torch's result differs" in run.line(case, row(case, 10.0), detail)
     work.refill()
     calls["baseline"](0)
     assert len(library.compressed) == 2 * work.sets  # of the new weights
-    made = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
+    gemm = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
     work.call_tcgemm(0)
-    found, out = made(work.operands.a[0], 0), work.operands.out[0]
-    torch.testing.assert_close(found, out, rtol=2e-2, atol=1e-2)
+    result, out = gemm(work.operands.a[0], 0), work.operands.out[0]
+    torch.testing.assert_close(result, out, rtol=2e-2, atol=1e-2)
 
 
 # Passes.
@@ -228,10 +228,10 @@ def test_there_are_90_choices():
 def test_passes_are_checked(case):
     work = sparse_passes.Pass(case, "cpu")
     assert work.check() == (0.0, True)
-    right = work.call_tcgemm
+    original = work.call_tcgemm
 
     def broken(index):
-        result = right(index)
+        result = original(index)
         first = result if case.op == "prune" else result[0]
         first[-1, -4:] = first[-1, -4:].roll(1)
         return result
@@ -248,9 +248,9 @@ def test_a_choice_that_keeps_less_is_seen():
     assert not sparse_passes.is_best(w, tcgemm.prune24(w, pattern="2:4"))  # not of columns
     mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]).repeat(4, 4)
     assert not sparse_passes.is_best(w, w * mask)
-    other = best.clone()
-    other[best != 0] *= 2.0
-    assert not sparse_passes.is_best(w, other)
+    doubled = best.clone()
+    doubled[best != 0] *= 2.0
+    assert not sparse_passes.is_best(w, doubled)
 
 
 def test_what_is_kept_is_measured_beside_torch(monkeypatch):
@@ -264,20 +264,20 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
         return torch.ops.tcgemm.compress24(greedy(w.abs()), "2:4")[:2]
 
     monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
-    found = work.detail({"tcgemm": None, "baseline": None})
-    assert 0.6 < found["baseline_kept"] < found["kept"] < 0.8
+    detail = work.detail({"tcgemm": None, "baseline": None})
+    assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8
     assert "baseline_kept" not in work.detail({"tcgemm": None})
     assert workloads.baseline_name(case) == "torch._sparse_semi_structured_tile"
 
 
 def test_torch_compresses_what_is_pruned(monkeypatch):
     case = next(case for case in SMALL_PASSES if case.op == "compress")
-    given = []
-    monkeypatch.setattr(torch, "_cslt_compress", given.append)
+    weights = []
+    monkeypatch.setattr(torch, "_cslt_compress", weights.append)
     work = sparse_passes.Pass(case, "cpu")
     results = [work.candidates()["baseline"](index) for index in (1, 0)]
-    assert results == [None, None] and len(given) == 2
-    assert torch.equal(given[0], tcgemm.prune24(work.pool[1]))
+    assert results == [None, None] and len(weights) == 2
+    assert torch.equal(weights[0], tcgemm.prune24(work.pool[1]))
 
 
 # The command.
@@ -290,13 +290,13 @@ def test_a_run_measures_sparse_gemms(tmp_path, capsys):
     assert "0 failed or wrong" in out and "torch refuses: " in out
     assert "x tcgemm dense" in out and "x torch.mm" in out and "of |w|, torch -" in out
     results = results_file.load(tmp_path / "cpu.json")
-    for found in results["rows"]:
-        assert found["exact"] and found["us"] > 0 and found["max_error_ratio"] <= 1
-        detail = results["details"][results_file.key(found)]
+    for result in results["rows"]:
+        assert result["exact"] and result["us"] > 0 and result["max_error_ratio"] <= 1
+        detail = results["details"][results_file.key(result)]
         assert detail["bytes"] > 0 and ("self_baseline_ratio" in detail) is (
-            found["op"] in ("mm", "linear")
+            result["op"] in ("mm", "linear")
         )
-        assert (found["tflops"] is None) is (found["op"] != "mm")
+        assert (result["tflops"] is None) is (result["op"] != "mm")
     assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
     out = capsys.readouterr().out
     assert "x tcgemm dense" not in out and "x torch.mm" not in out
@@ -309,13 +309,13 @@ def test_sparse_cases_on_a_gpu():
     for case in SMOKE:
         k = 1 if case.op in PASSES else 512
         # At this size, an f16 algorithm of cuSPARSELt may not terminate: baseline.SAFE_ALGORITHMS.
-        compared = case.dtype != "f16"
-        case = replace(case, m=512, n=k, k=512, baseline=compared)
-        found, detail = run.measure_case(case, options, "GPU", "abc", None, {})
-        assert not run.is_wrong(found), (case, found, detail)
-        assert case.op in PASSES or found["kernel"].endswith("_sparse")
-        if torch.backends.cusparselt.is_available() and compared:
-            assert "refused" not in detail and found["ratio"] > 0, (case, detail)
+        has_baseline = case.dtype != "f16"
+        case = replace(case, m=512, n=k, k=512, baseline=has_baseline)
+        result, detail = run.measure_case(case, options, "GPU", "abc", None, {})
+        assert not run.is_wrong(result), (case, result, detail)
+        assert case.op in PASSES or result["kernel"].endswith("_sparse")
+        if torch.backends.cusparselt.is_available() and has_baseline:
+            assert "refused" not in detail and result["ratio"] > 0, (case, detail)
             assert detail.get("baseline_apart", 0.0) < run.DIFFERENT, (case, detail)
         if case.op == "prune":
             assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8

@@ -42,23 +42,23 @@ def test_rows_hold_every_variant_and_length(results):
 
 @pytest.mark.nightly
 def test_memory_and_outputs(results):
-    found = {each["variant"]: each for each in results["variants"]}
-    held = {name: each["weight_bytes"] for name, each in found.items()}
+    variants = {variant["variant"]: variant for variant in results["variants"]}
+    sizes = {name: variant["weight_bytes"] for name, variant in variants.items()}
     linear = 4 * 64 * 64 - 2 * 64 * 32 + 3 * 64 * 128  # weights of the layers, the head aside
-    assert held["Linear"] == held["torch"]
-    assert held["torch"] - held["QuantLinear int8"] == linear - 4 * (3 * 64 + 2 * 32 + 2 * 128)
-    assert held["torch"] - held["SparseLinear24"] == linear - linear // 8
-    assert found["Linear"]["difference"] < found["QuantLinear int8"]["difference"] < 0.05
-    assert found["SparseLinear24"]["difference"] < 0.5
+    assert sizes["Linear"] == sizes["torch"]
+    assert sizes["torch"] - sizes["QuantLinear int8"] == linear - 4 * (3 * 64 + 2 * 32 + 2 * 128)
+    assert sizes["torch"] - sizes["SparseLinear24"] == linear - linear // 8
+    assert variants["Linear"]["difference"] < variants["QuantLinear int8"]["difference"] < 0.05
+    assert variants["SparseLinear24"]["difference"] < 0.5
 
 
 @pytest.mark.gpu
 def test_a_gpu_measures_both_modes():
     sizes = Sizes(**SMALL | {"hidden": 512, "intermediate": 1024, "vocabulary": 1000})
-    found = measure.measure(sizes, (1, 8), torch.device("cuda", 0), 5.0)
-    assert {row["mode"] for row in found["rows"]} == {"graph", "eager"}
-    assert len(found["rows"]) == 2 * 2 * len(measure.VARIANTS)
-    held = {each["variant"]: each["weight_bytes"] for each in found["variants"]}
-    assert held["QuantLinear e4m3"] < 0.8 * held["torch"]
-    assert held["SparseLinear24"] < 0.9 * held["torch"]
-    assert all(each["peak_bytes"] > 0 for each in found["variants"])
+    table = measure.measure(sizes, (1, 8), torch.device("cuda", 0), 5.0)
+    assert {row["mode"] for row in table["rows"]} == {"graph", "eager"}
+    assert len(table["rows"]) == 2 * 2 * len(measure.VARIANTS)
+    memory = {variant["variant"]: variant["weight_bytes"] for variant in table["variants"]}
+    assert memory["QuantLinear e4m3"] < 0.8 * memory["torch"]
+    assert memory["SparseLinear24"] < 0.9 * memory["torch"]
+    assert all(variant["peak_bytes"] > 0 for variant in table["variants"])

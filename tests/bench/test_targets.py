@@ -19,21 +19,21 @@ def test_aims_are_targets_and_limits():
 
 
 def test_targets_are_met_missed_or_open():
-    good = targets.outcomes(measured())
-    assert len(good) == len(TARGETS) and all(outcome.met for outcome in good)
+    outcomes = targets.outcomes(measured())
+    assert len(outcomes) == len(TARGETS) and all(outcome.met for outcome in outcomes)
     assert not any(outcome.met for outcome in targets.outcomes(measured(0.9)))
     assert targets.outcomes(results_file.empty()) == []
     results = measured()
     about = TARGETS[1].is_about
-    mine = [r for r in results["rows"] if about(r)]
-    detail = results["details"][results_file.key(mine[0])]
+    rows = [r for r in results["rows"] if about(r)]
+    detail = results["details"][results_file.key(rows[0])]
     change(detail, "self_baseline_ratio", (0.90, 0.91, 0.91))  # one shape too low
     assert targets.outcomes(results)[1].word == "MISS"
     change(detail, "self_baseline_ratio", (0.92, 0.95, 0.95))
     assert targets.outcomes(results)[1].word == "UNCLEAR"
     detail["repetitions"].pop()
     assert targets.outcomes(results)[1].word == "UNCLEAR so far"
-    results["rows"].remove(mine[0])  # not measured
+    results["rows"].remove(rows[0])  # not measured
     assert targets.outcomes(results)[1].word == "3 of 4 shapes"
     mean = targets.outcomes(measured())[0].mean
     assert math.isclose(mean, 1.7)
@@ -55,8 +55,8 @@ def test_a_shape_that_torch_refuses_does_not_count():
     detail["refused"] = "expected N to be a multiple of 128"
     for repetition in detail["repetitions"]:
         repetition["ratio"] = None
-    found = {outcome.name: outcome for outcome in targets.outcomes(results)}
-    outcome = found["e4m3 1x128 by 1x128 x torch._scaled_mm"]
+    outcomes = {outcome.name: outcome for outcome in targets.outcomes(results)}
+    outcome = outcomes["e4m3 1x128 by 1x128 x torch._scaled_mm"]
     assert (outcome.word, outcome.measured, outcome.expected) == ("PASS", 25, 25)
 
 
@@ -66,8 +66,8 @@ def test_the_range_of_a_mean_decides():
     def outcome(repetitions, missing=0):
         return targets.Outcome(target, target.name, 2, repetitions, [], missing)
 
-    good = outcome([[2.2, 2.3, 2.4], [2.21, 2.5, 2.3]])
-    assert good.met and good.span[0] == math.sqrt(2.2 * 2.21) and good.lowest == 2.3
+    result = outcome([[2.2, 2.3, 2.4], [2.21, 2.5, 2.3]])
+    assert result.met and result.span[0] == math.sqrt(2.2 * 2.21) and result.lowest == 2.3
     assert outcome([[2.1, 2.3, 2.4], [2.21, 2.5, 2.3]]).word == "UNCLEAR"
     assert outcome([[2.1, 2.1, 2.0], [2.21, 2.2, 2.1]]).word == "MISS"
     assert outcome([[5.0], [2.21, 2.5, 2.3]]).met  # a clear ratio has one repetition
@@ -76,8 +76,8 @@ def test_the_range_of_a_mean_decides():
 
 
 def test_each_shape_has_to_be_as_fast_as_its_target():
-    found = {outcome.name: outcome for outcome in targets.outcomes(highest(1.01))}
-    assert len(found) == 4 and all(outcome.met for outcome in found.values())
+    outcomes = {outcome.name: outcome for outcome in targets.outcomes(highest(1.01))}
+    assert len(outcomes) == 4 and all(outcome.met for outcome in outcomes.values())
     results = highest(1.2)
     slow = next(r for r in results["rows"] if r["m"] == 512 and r["layout"] == "NN")
     repetitions = results["details"][results_file.key(slow)]["repetitions"]
@@ -93,8 +93,8 @@ def test_a_cliff_is_seen():
     assert set(steep) == {"e4m3", "s8", "tf32", "f64"}
     assert set(targets.cliffs(measured(name="dense"))) == {"bf16"}
     assert steep["s8"]["M"] > 1.19 and steep["s8"]["N"] < 1.02 and steep["s8"]["all"] > 1.19
-    text, met, count = targets.summary_lines(measured(spread=0.2))
-    assert (met, count) == (len(TARGETS), len(TARGETS) + 4)
+    text, passes, count = targets.summary_lines(measured(spread=0.2))
+    assert (passes, count) == (len(TARGETS), len(TARGETS) + 4)
     assert sum("cliff" in line and line.endswith("MISS") for line in text) == 4
 
 
@@ -103,6 +103,6 @@ def test_targets_say_pass_or_miss():
     rows = {ratio: row(case, 1.0, ratio=ratio) for ratio in (0.92, 0.94)}
     assert run.outcome(case, rows[0.94], {}).strip() == "PASS (0.93)"
     assert run.outcome(case, rows[0.92], {}).strip() == "MISS (0.93)"
-    both = [protocol.repetition(each, {}) for each in rows.values()]
-    assert run.outcome(case, *protocol.combined(rows[0.94], {}, both)).strip() == "UNCLEAR (0.93)"
+    pair = [protocol.repetition(entry, {}) for entry in rows.values()]
+    assert run.outcome(case, *protocol.combined(rows[0.94], {}, pair)).strip() == "UNCLEAR (0.93)"
     assert run.outcome(cases_of("llm")[0], rows[0.92], {}) == ""

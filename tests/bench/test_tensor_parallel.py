@@ -54,9 +54,9 @@ def test_rounds_alternate_and_the_first_one_does_not_count(monkeypatch):
     monkeypatch.setattr(tensor_parallel, "seconds", seconds)
     monkeypatch.setattr(tensor_parallel, "slowest", lambda value, device: value)
     monkeypatch.setattr(tensor_parallel.dist, "barrier", lambda: None)
-    found = tensor_parallel.samples({"a": 1, "b": 2}, 2, 4.0, torch.device("cpu"))
+    times = tensor_parallel.samples({"a": 1, "b": 2}, 2, 4.0, torch.device("cpu"))
     # 1 ms a call of the first work and 2 ms of the second one: four calls and two in 4 ms.
     assert order[:4] == [(1, 2), (1, 2), (2, 2), (2, 2)]
     assert order[4:] == [(1, 4), (2, 2), (2, 2), (1, 4), (1, 4), (2, 2)]
-    assert found["a"] == pytest.approx([8e3 / 4, 9e3 / 4])
-    assert found["b"] == pytest.approx([7e3 / 2, 10e3 / 2])
+    assert times["a"] == pytest.approx([8e3 / 4, 9e3 / 4])
+    assert times["b"] == pytest.approx([7e3 / 2, 10e3 / 2])

@@ -19,18 +19,18 @@ def test_a_slower_candidate_takes_longer():
         return call
 
     candidates = {"fast": sleeper("fast", 0.0005), "slow": sleeper("slow", 0.002)}
-    found = timing.measure(candidates, 3, device="cpu", min_ms=60)
-    assert 400 < found["fast"].us < found["slow"].us < 20_000
-    assert min(timings.total_ms for timings in found.values()) >= 60
-    assert found["slow"].samples >= 4 and found["slow"].iqr_us >= 0
+    result = timing.measure(candidates, 3, device="cpu", min_ms=60)
+    assert 400 < result["fast"].us < result["slow"].us < 20_000
+    assert min(timings.total_ms for timings in result.values()) >= 60
+    assert result["slow"].samples >= 4 and result["slow"].iqr_us >= 0
     assert set(calls["fast"]) == {0, 1, 2}  # it rotates over the sets
 
 
 def test_host_time_counts_a_call():
-    found = timing.host_time(
+    result = timing.host_time(
         {"x": lambda i: time.sleep(0.001)}, 1, device="cpu", calls=2, batches=3
     )
-    assert 900 < found["x"].us < 20_000
+    assert 900 < result["x"].us < 20_000
 
 
 def test_host_time_is_not_that_of_a_call_after_another():
@@ -44,8 +44,8 @@ def test_host_time_is_not_that_of_a_call_after_another():
         return call
 
     candidates = {name: caller(name) for name in ("one", "another")}
-    found = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
-    assert max(each.us for each in found.values()) < 40_000
+    result = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
+    assert max(sample.us for sample in result.values()) < 40_000
 
 
 def test_sampler_takes_medians_and_stops():
@@ -82,15 +82,15 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
 
     monkeypatch.setattr(timing, "_HostRunner", Runner)
     common, refusals = {"device": "cpu", "min_ms": 2}, {}
-    found = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
-    assert list(found) == ["tcgemm"] and len(closed) == 1
+    result = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
+    assert list(result) == ["tcgemm"] and len(closed) == 1
     assert refusals["torch"].endswith("when stream is capturing")
-    for candidates, more in (
+    for candidates, options in (
         ({"tcgemm": run, "torch": refuse}, {}),
         ({"tcgemm": refuse, "torch": run}, {"refusals": {}}),
     ):
         with pytest.raises(RuntimeError, match="stream is capturing"):
-            timing.measure(candidates, 2, **common, **more)
+            timing.measure(candidates, 2, **common, **options)
     assert len(closed) == 2  # also of the candidate that was ready when the other failed
 
 
@@ -106,11 +106,11 @@ def test_graph_timing_on_a_gpu():
 
     same = {"first": product, "second": product}
     for _ in range(5):  # other processes on the GPU can spoil one
-        found = timing.measure(same, data.sets, device="cuda", min_ms=200, sampler=sampler)
-        ratio = found["first"].us / found["second"].us
+        result = timing.measure(same, data.sets, device="cuda", min_ms=200, sampler=sampler)
+        ratio = result["first"].us / result["second"].us
         if 0.9 < ratio < 1.1:
             break
     assert 0.9 < ratio < 1.1
-    assert 1 < found["first"].us < 100
+    assert 1 < result["first"].us < 100
     if sampler.samples:  # neither NVML nor nvidia-smi need be there
         assert sampler.clock_mhz > 100 and sampler.power_w > 10

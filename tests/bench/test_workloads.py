@@ -15,10 +15,10 @@ from tcgemm.testing import baseline, timing
 
 def checked(fault, case):
     work = workloads.Workload(case, "cpu")
-    right = work.call_tcgemm
+    original = work.call_tcgemm
 
     def call_tcgemm(index, keep=True):
-        right(index, keep)
+        original(index, keep)
         fault(work.operands.out[index])
 
     work.call_tcgemm = call_tcgemm
@@ -72,10 +72,10 @@ def test_baselines_have_names(options, name):
 
 def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
     """In the baseline alone: its float32 sums are timed beside it."""
-    matmul, allowed, multiply = torch.backends.cuda.matmul, [], torch.mm
+    matmul, flags, multiply = torch.backends.cuda.matmul, [], torch.mm
 
     def spied(*arguments, **options):
-        allowed.append(matmul.allow_fp16_accumulation)
+        flags.append(matmul.allow_fp16_accumulation)
         return multiply(*arguments, **options)
 
     monkeypatch.setattr(torch, "mm", spied)
@@ -86,10 +86,10 @@ def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
     assert list(calls) == ["tcgemm", "baseline", "f32_sums"]
     for call in calls.values():
         call(0)
-    assert allowed == [True, False] and not matmul.allow_fp16_accumulation
-    timed = timing.Timing(*[1.0] * len(dataclasses.fields(timing.Timing)))
-    found = work.detail(dict.fromkeys(calls, timed))
-    assert found["f32_sums"] == "torch.mm" and found["f32_sums_ratio"] == 1.0
+    assert flags == [True, False] and not matmul.allow_fp16_accumulation
+    sample = timing.Timing(*[1.0] * len(dataclasses.fields(timing.Timing)))
+    detail = work.detail(dict.fromkeys(calls, sample))
+    assert detail["f32_sums"] == "torch.mm" and detail["f32_sums_ratio"] == 1.0
     plain = dataclasses.replace(case, accumulation="f32")
     assert list(run.workload(plain, "cpu").candidates()) == ["tcgemm", "baseline"]
 
@@ -128,37 +128,37 @@ def test_every_product_is_asked_for_all_bits():
 
 
 def test_a_prepared_weight_is_made_of_the_data_it_is_used_with(monkeypatch):
-    made, used = [], []
+    weights, calls = [], []
 
     def prepare(weight):
-        made.append(weight.clone())
-        return made[-1]
+        weights.append(weight.clone())
+        return weights[-1]
 
     monkeypatch.setattr(tcgemm, "prepare", prepare, raising=False)
     linear = tcgemm.linear
     monkeypatch.setattr(
-        tcgemm, "linear", lambda a, w, *rest, **more: used.append(w) or linear(a, w, *rest, **more)
+        tcgemm, "linear", lambda a, w, *rest, **more: calls.append(w) or linear(a, w, *rest, **more)
     )
     case = next(c for c in cases_of("smoke-dtypes") if c.epilogue == "prepared")
     work = workloads.Workload(case, "cpu")
     ratio, exact = work.check()
-    assert 0 < ratio <= 1 and exact and len(made) == 4 * work.sets
-    assert len(used) == 2 and used[0] is made[work.sets] and used[1] is made[2 * work.sets]
+    assert 0 < ratio <= 1 and exact and len(weights) == 4 * work.sets
+    assert len(calls) == 2 and calls[0] is weights[work.sets] and calls[1] is weights[2 * work.sets]
     for index in range(work.sets):
         assert torch.equal(work.weights[index], work.operands.b[index].mT)
     work.operands.poison()
     work.candidates()["self_baseline"](1)
-    assert len(used) == 2 and not work.operands.out[1].isnan().any()
+    assert len(calls) == 2 and not work.operands.out[1].isnan().any()
 
 
 @pytest.mark.parametrize(("dtype", "inside"), [("tf32", "tf32"), ("f32", "ieee")])
 def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, inside):
-    seen = []
+    settings = []
     matmul = torch.backends.cuda.matmul
     before = matmul.allow_tf32, matmul.fp32_precision
 
     def look():
-        seen.append((matmul.fp32_precision, matmul.allow_tf32))
+        settings.append((matmul.fp32_precision, matmul.allow_tf32))
 
     monkeypatch.setattr(baseline, "reads_tf32", lambda a: a.dtype is torch.float32)
     monkeypatch.setattr(torch, "mm", lambda *_, **__: look())
@@ -176,4 +176,4 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
     finally:
         matmul.allow_tf32, matmul.fp32_precision = before
     calls = 9 if dtype == "f32" else 6
-    assert seen == [(inside, inside == "tf32")] * calls
+    assert settings == [(inside, inside == "tf32")] * calls

@@ -93,7 +93,7 @@ def checkpoints(rank, kind, wrapper, folder):
     losses_of(model, *batch(), steps=2)
     expected = result_of(model)
     checkpoint.save(get_model_state_dict(model), checkpoint_id=folder)
-    # Sparse layers of mixed precision are those of bfloat16, which other tools do not make.
+    # Only sparse layers of bfloat16 have mixed precision, and other tools do not make them.
     mixed = wrapper == "fsdp2_mixed"
     others = [] if mixed and kind in ("frozen", "learns") else [OTHERS.get(wrapper, "fsdp1")]
     for tool in (wrapper, *others):

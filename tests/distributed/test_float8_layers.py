@@ -73,7 +73,7 @@ WRAPPERS = {
 
 
 def losses_of(model):
-    """Every process sees the same batch, so that the curves are those of one process."""
+    """Every process sees the same batch, so that the curves are as in one process."""
     torch.manual_seed(1)
     x, target = (torch.randn(24, size).to(processes.device()) for size in (16, 21))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)

@@ -64,8 +64,8 @@ def near(tensor):
 
 
 def train(rank, kind):
-    """The weights, the kept positions and the clipped norm are those of one process."""
-    alone, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # that of process 0 counts
+    """The weights, the kept positions and the clipped norm are as in one process."""
+    alone, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # the model of process 0 counts
     expected, found = trained(alone), trained(model)
     bound = near(alone[0].weight)
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)

@@ -149,7 +149,7 @@ def test_parts_of_a_sequence(kind, device):
 
 
 def mixed_plan(rank):
-    """Layers of torch are those of torch's styles."""
+    """Layers of torch have torch's styles."""
     x = inputs()
     model = Mlp().to(processes.device())
     expected = model(x)

@@ -61,7 +61,7 @@ def calls_of_eval_mode(rank, wrapper):
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_sharded_weight_is_not_prepared_again_and_again(wrapper, device):
-    # One call is that of the layer in one process.
+    # The layer in one process makes one of the calls.
     expected = [2, 2] if wrapper == "ddp" else [1, 1]
     assert processes.run(calls_of_eval_mode, wrapper, device=device) == [expected] * 2
 

@@ -132,7 +132,7 @@ def test_gradients_of_products_with_scales(granularity, device):
 
 
 def no_partial_sums(rank):
-    """A result that is not the sum of its parts is that of whole operands, or of other shards."""
+    """A result that is not the sum of its parts comes from whole operands, or from other shards."""
     devices = processes.mesh()
     a, b, (scale_a, scale_b) = operands(S8, "row")
     for options in ({"activation": "relu", "out_dtype": torch.float32}, {"out_dtype": S8}):

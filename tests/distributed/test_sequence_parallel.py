@@ -93,7 +93,7 @@ def trained(model, x, target, steps=4):
 
 
 def train(rank, kind):
-    """The tensors of process 0 count, and the clipped steps are those of one process."""
+    """The tensors of process 0 count, and the clipped steps are as in one process."""
     alone, model = layer_of(kind), parallel(layer_of(kind, 3 + rank))
     x, target = batch()
     placed = [distribute_tensor(each, processes.mesh(), [Shard(1)]) for each in (x, target)]

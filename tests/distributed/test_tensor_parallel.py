@@ -122,7 +122,7 @@ def products(rank, name, shape):
     placed = [[R, Partial(), *map(Shard, range(tensor.dim()))] for tensor in tensors]
     if name in ("addmm", "baddbmm"):
         placed[0] = [R, Shard(0)]
-    others_at = [Shard(0)] * (len(shape) - 1)  # those of the further dimensions of the mesh
+    others_at = [Shard(0)] * (len(shape) - 1)  # of the further dimensions of the mesh
     for options in OPTIONS:
         if name == "linear" and options["bias"] != (N,):  # its bias has one dimension
             options = {**options, "bias": (N,)}
@@ -188,7 +188,7 @@ def test_results_stay_sharded(device):
 
 
 def sequence_parallel(rank):
-    """The loss is the sum of those of both processes."""
+    """The loss is the sum of the losses of both processes."""
     x = integers(2, 6, K).requires_grad_()
     model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, 12)).to(x.device)
     expected = model(x)

@@ -16,7 +16,7 @@ LAYERS = {
     "blocks": {"to": QuantLinear, "granularity": "128x128"},
     "sparse": {"to": SparseLinear24},
 }
-SPARSE = {"rtol": 1e-2, "atol": 2e-3}  # the products of a sparse float32 weight are those of TF32
+SPARSE = {"rtol": 1e-2, "atol": 2e-3}  # a sparse float32 weight multiplies in TF32
 X = torch.randn(24, 64, generator=torch.Generator().manual_seed(3))
 
 
