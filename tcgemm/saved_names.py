@@ -16,6 +16,7 @@ from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
 from tcgemm.integers import binary as binary_tensor
 from tcgemm.integers import int4 as int4_tensor
 from tcgemm.ops import explanation, functional, invariance, prepared
+from tcgemm.ops.operators import PLAIN
 from tcgemm.override import use
 from tcgemm.packed import PackedWeight, pack_weight
 from tcgemm.packed import weight as packed_weight
@@ -34,14 +35,9 @@ WRITTEN = (
     *("restored_int4_tensor", "restored_binary_tensor"),
 )
 PUBLIC: dict[str, Any] = {
-    "mm": functional.mm,
-    "bmm": functional.bmm,
-    "matmul": functional.matmul,
-    "addmm": functional.addmm,
-    "linear": functional.linear,
+    **{op.name: getattr(functional, op.name) for op in PLAIN},
     "check_layout": explanation.check_layout,
     "explain": explanation.explain,
-    "baddbmm": functional.baddbmm,
     "batch_invariant": invariance.batch_invariant,
     "PackedWeight": PackedWeight,
     "pack_weight": pack_weight,

@@ -20,7 +20,7 @@ from tcgemm.ops import autograd, invariance, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.epilogue import NO_SCALES, Epilogue, Scales
-from tcgemm.ops.operators import LINEAR, MATMUL, Operator, Scaled
+from tcgemm.ops.operators import ADDS_C, LINEAR, MATMUL, Operator, Scaled
 from tcgemm.ops.prepared import Prepared
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
@@ -322,7 +322,7 @@ def all_tensors(op: Operator, a: object, b: object, c: object, *others: object) 
 
 def no_tensor(function: str, tensors: Mapping[str, Any]) -> TypeError:
     """The error for the first argument that is no tensor. The first two are required."""
-    required = (*tuple(tensors)[:2], *(("c",) if function in ("addmm", "baddbmm") else ()))
+    required = (*tuple(tensors)[:2], *(("c",) if function in ADDS_C else ()))
     for name, value in tensors.items():
         if isinstance(value, Prepared):
             return TypeError(

@@ -387,4 +387,5 @@ SCALED_AMAX = Scaled(amax=True)
 
 PLAIN = (MM, BMM, MATMUL, ADDMM, BADDBMM, LINEAR)
 ALL = (*PLAIN, SCALED, SCALED_AMAX)
+ADDS_C = tuple(op.name for op in PLAIN if op.adds_c)
 WITH_Z = tuple(op for op in ALL if op.with_z is not None)

@@ -24,7 +24,7 @@ import torch
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.epilogue import ADDENDS, DEFAULT, Scales, epilogue_of
-from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, Scaled
+from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, PLAIN, Scaled
 from tcgemm.sparse import fast_path
 from tcgemm.sparse.check import check_dense, check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
@@ -179,15 +179,8 @@ def _ours(function):
     return replaces(function)(product)
 
 
-for _function in (
-    functional.mm,
-    functional.matmul,
-    functional.addmm,
-    functional.linear,
-    functional.bmm,
-    functional.baddbmm,
-):
-    _ours(_function)
+for _op in PLAIN:
+    _ours(getattr(functional, _op.name))
 
 
 @replaces(torch.mm, torch.Tensor.mm)

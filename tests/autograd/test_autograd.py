@@ -6,6 +6,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
+from tcgemm.ops.operators import PLAIN
 
 from support.dtype_matrix import DEVICE_DTYPES
 from support.torch_reference import ACTIVATIONS, CASES, Case
@@ -27,7 +28,7 @@ class Recorder(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def products(self):
-        other = ("mm", "bmm", "addmm", "matmul", "linear", "baddbmm", "mv", "dot", "einsum")
+        other = (*(op.name for op in PLAIN), "mv", "dot", "einsum")
         return [name for name in self.names if name.split(".")[1] in other]
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.ops.operators import MATMUL, PLAIN
 
 from support import cases, reference
 from support.cases import F16, F32, F64, FLOATS, check_all
@@ -152,18 +153,17 @@ def test_more_matrices_than_a_grid_dimension_has(device, types):
         reference.assert_exact(out, reference.exact(a, b, **types.options))
 
 
-@pytest.mark.parametrize("operator", ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear"))
+@pytest.mark.parametrize("operator", PLAIN, ids=lambda op: op.name)
 @pytest.mark.parametrize(("device", "dtype"), DEVICE_DTYPES)
 def test_out_is_what_is_returned(device, dtype, operator):
     """Every operator writes into a given tensor the bits that it returns without one."""
     options = {"dtype": dtype, "device": device, "largest": 5}
-    batch = (3,) if operator in ("bmm", "matmul", "baddbmm") else ()
-    adds_c = operator in ("addmm", "baddbmm")
+    batch = (3,) if operator.batched or operator is MATMUL else ()
     a, b = cases.operands("NN", 65, 42, 70, batch=batch, **options)
     c = cases.make("contiguous", 65, 42, **options)
-    operands = (c, a, b) if adds_c else (a, b.mT if operator == "linear" else b)
-    function = getattr(tcgemm, operator)
-    expected = reference.exact(a, b, *([c] if adds_c else []))
+    operands = (c, a, b) if operator.adds_c else (a, b.mT if operator.weight else b)
+    function = getattr(tcgemm, operator.name)
+    expected = reference.exact(a, b, *([c] if operator.adds_c else []))
     reference.assert_exact(function(*operands), expected)
     guarded = cases.Guarded("odd_pitch", expected.shape, dtype=dtype, device=device)
     assert function(*operands, out=guarded.view) is guarded.view

@@ -14,9 +14,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import tcgemm
+from tcgemm.ops.operators import PLAIN
 
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
-FUNCTIONS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "check_layout", "explain")
+FUNCTIONS = (*(op.name for op in PLAIN), "check_layout", "explain")
 QUANTIZED = ("quantize", "dequantize", "quantized_linear")
 
 

@@ -5,6 +5,7 @@ import torch
 from torch.library import opcheck
 
 from tcgemm.ops import query
+from tcgemm.ops.operators import ADDS_C
 
 from support.torch_reference import CASES, Case
 
@@ -20,7 +21,7 @@ def arguments(case, dtype, requires_grad=False):
     tensors = case.tensors(dtype, requires_grad=requires_grad)
     order = ("a", "b", "bias", "residual")
     options = {"activation": case.activation, "alpha": case.alpha}
-    if case.op in ("addmm", "baddbmm"):
+    if case.op in ADDS_C:
         order, options = ("c", *order), options | {"beta": case.beta}
     return tuple(tensors.get(name) for name in order), options
 

@@ -9,25 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tcgemm
+from tcgemm.ops.operators import ADDS_C, PLAIN
 
 from support.cases import BATCH_STRIDES, F32, OUT_STRIDES, Guarded, gpu, make
 from support.dtype_matrix import DEVICE_DTYPES
 
 OPS = torch.ops.tcgemm
-PRODUCTS = ("mm", "bmm", "matmul", "addmm", "baddbmm", "linear", "_gemm")
+BATCHES = (*(op.name for op in PLAIN if op.batched), "matmul", "_gemm")
+PRODUCTS = (*(op.name for op in PLAIN), "_gemm")
 
 
 def inputs(name, dtype, device):
     """Positional operands of an operator, with all that it takes, and the rest by keyword."""
     options = {"dtype": dtype, "device": device}
-    batch = () if name in ("mm", "addmm", "linear") else (3,)
+    batch = (3,) if name in BATCHES else ()
     a = make("contiguous", *batch, 21, 40, **options)
     b = make("contiguous", *batch, 40, 24, **options)
     c, bias, residual = (
         make("contiguous", *shape, **options) for shape in [(21, 24), (24,), (24,)]
     )
     keywords = {"activation": "gelu", "alpha": 0.5}
-    if name in ("addmm", "baddbmm"):
+    if name in ADDS_C:
         return (c, a, b, bias, residual), {**keywords, "beta": 0.5}
     if name == "linear":
         return (a, b.mT.contiguous(), bias, residual), keywords
@@ -50,7 +52,7 @@ def test_schema_writes_and_returns_nothing(name):
 @pytest.mark.parametrize("name", PRODUCTS[:-1])
 def test_python_returns_out(name):
     tensors, keywords = inputs(name, F32, "cpu")
-    positional = 3 if name in ("addmm", "baddbmm") else 2  # the rest is keyword-only in Python
+    positional = 3 if name in ADDS_C else 2  # the rest is keyword-only in Python
     expected = getattr(tcgemm, name)(*tensors[:positional], **keywords)
     out = torch.empty_like(expected)
     assert getattr(tcgemm, name)(*tensors[:positional], **keywords, out=out) is out

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 import tcgemm
+from tcgemm.ops.operators import PLAIN
 
 from support.source_tree import ROOT
 
@@ -93,7 +94,7 @@ def api_pages_show_docstrings(site: Path) -> None:
     texts = {page: path.read_text() for page, path in pages.items()}
     for name, page in documented().items():
         assert f'id="{name}"' in texts[page], name
-    products = (tcgemm.mm, tcgemm.bmm, tcgemm.matmul, tcgemm.addmm, tcgemm.baddbmm, tcgemm.linear)
+    products = [getattr(tcgemm, op.name) for op in PLAIN]
     lines = set.intersection(*({*inspect.getdoc(product).splitlines()} for product in products))
     shared = [line.strip() for line in lines if re.fullmatch(r" *[A-Za-z ,.]{40,}", line)]
     assert shared

@@ -2,6 +2,8 @@
 
 import torch
 
+from tcgemm.ops.operators import PLAIN
+
 OPS = torch.ops.tcgemm
 M, N, K = 4, 8, 16
 
@@ -90,7 +92,8 @@ CALLS = {
     ),
     "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
 }
-WITH_OUT = ("mm", "bmm", "baddbmm", "matmul", "addmm", "linear", "_gemm", "scaled_mm", "packed_mm")
+_OUT = (*(op.name for op in PLAIN), "_gemm", "scaled_mm", "packed_mm")
+WITH_OUT = tuple(call for call in CALLS if call in _OUT)
 ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
 IDS = [f"{call}-{name}" for call, name in ROWS]
 
@@ -110,4 +113,5 @@ def operator_call(call, odd=None, device="cpu", other="meta"):
 
 def result(call, device="cpu"):
     """A tensor for `out` of this call."""
-    return f32(*((2, M, N) if call in ("bmm", "baddbmm") else (M, N)), device=device)
+    batched = any(shape == [2, M, K] for _, *shape in CALLS[call][0].values())
+    return f32(*((2, M, N) if batched else (M, N)), device=device)

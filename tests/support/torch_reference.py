@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import tcgemm
+from tcgemm.ops.operators import ADDS_C
 from tcgemm.testing.numerics import ACTIVATIONS
 
 
@@ -47,7 +48,7 @@ class Case:
         """The call of tcgemm's function."""
         function = getattr(tcgemm, self.op)
         options = {"activation": self.activation, "alpha": self.alpha, **options}
-        if self.op in ("addmm", "baddbmm"):
+        if self.op in ADDS_C:
             options["beta"] = self.beta
             return function(c, a, b, bias=bias, residual=residual, **options)
         return function(a, b, bias=bias, residual=residual, **options)
