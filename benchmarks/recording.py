@@ -23,16 +23,20 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from benchmarks import RESULTS
-from tcgemm import info
+from tcgemm import dtypes, info
 from tcgemm.bench import drawn, results_file
 from tcgemm.bench.case import Case
-from tcgemm.testing.operands import LAYOUTS
+from tcgemm.ops import query
+from tcgemm.testing.operands import LAYOUTS, in_layout
 
 FOLDER = RESULTS / "rows"
 SEED, PROBLEMS = 1, 120
 SMALLEST, LARGEST = 64, 16384
 DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
+TORCH_DTYPES = {name: dtype for dtype, name in dtypes.NAMES.items()}
 EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
 FINE = 3  # so many of the fastest rows are measured again
 CLUSTERS = (1, 2, 4)  # CTAs
@@ -98,12 +102,19 @@ def catalog() -> dict[str, dict[str, Any]]:
 
 def plan(device: str, problem: Problem, kernel: str = "") -> dict[str, Any] | None:
     """The plan of the problem on a GPU by name, of all kernels or of one; None if it cannot run."""
-    options: dict[str, Any] = {"layout": problem["layout"], "kernel": kernel}
-    options["epilogue"] = [term for term in problem["epilogue"].split("+") if term]
-    if problem["dtype"] == "e4m3":
-        options |= {"precision": "fast", "scale_a": "tensor", "scale_b": "tensor"}
+    m, n, k = (problem[size] for size in "mnk")
+    fp8, dtype = problem["dtype"] == "e4m3", TORCH_DTYPES[problem["dtype"]]
+    meta = functools.partial(torch.empty, device="meta")
+    a, b = in_layout(problem["layout"], meta(m, k, dtype=dtype), meta(k, n, dtype=dtype))
+    has_bias, _, activation = problem["epilogue"].partition("+")
+    options: dict[str, Any] = {"device": device, "kernel": kernel or None}
+    options["activation"] = activation or None
+    if has_bias:
+        options["bias"] = meta(n, dtype=torch.bfloat16 if fp8 else dtype)
+    if fp8:
+        options |= {"precision": "fast", "scale_a": meta(1, 1), "scale_b": meta(1, 1)}
     try:
-        return info.plan(device, *(problem[name] for name in ("dtype", "m", "n", "k")), **options)
+        return query.ask("explain", a, b, **options)
     except RuntimeError:
         return None
 

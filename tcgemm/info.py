@@ -2,22 +2,19 @@
 
 build()                                 what the loaded library was built from
 catalog(), instructions(), devices()    its kernels, their instructions, the GPUs that it knows
-plan(...)                               the plan of one product on one of these GPUs
 known_device(...), device_rates(...)    the rates that the planner uses for a GPU
 support(), support_table(), report()    which products run where, as rows and as texts
 """
 
 import functools
 import platform
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from tcgemm import _library, dtypes
-from tcgemm.ops import query, tuned
+from tcgemm.ops import query
 from tcgemm.ops.explanation import Text
-from tcgemm.typing import Granularity, Layout, Precision
 from tcgemm.version import __version__
 
 # Architecture of a kernel -> the GPUs that run it.
@@ -100,7 +97,7 @@ def instructions() -> list[dict[str, Any]]:
 
 
 def devices() -> list[dict[str, Any]]:
-    """Lists the GPUs that tcgemm.explain and plan know by name.
+    """Lists the GPUs that tcgemm.explain knows by name.
 
     Example:
         >>> "H200" in [device["name"] for device in tcgemm.info.devices()]
@@ -168,97 +165,6 @@ def code(capability: int, arches: str = "") -> str:
         An architecture such as "8.0" or "9.0a", or "none" if the build has no code for the GPU.
     """
     return query.ask("_code", capability, arches)
-
-
-def plan(
-    device: str,
-    dtype: str | torch.dtype,
-    m: int,
-    n: int,
-    k: int,
-    *,
-    batch: int = 1,
-    layout: Layout = "TN",
-    dtype_b: str | torch.dtype | None = None,
-    precision: Precision | None = None,
-    accumulator: str | torch.dtype | None = None,
-    out_dtype: str | torch.dtype | None = None,
-    a: Sequence[int] | None = None,
-    b: Sequence[int] | None = None,
-    out: Sequence[int] | None = None,
-    a_address: int = 0,
-    b_address: int = 0,
-    out_address: int = 0,
-    alpha: float = 1.0,
-    scale_a: Granularity | None = None,
-    scale_b: Granularity | None = None,
-    epilogue: Sequence[str] = (),
-    terms_b: int = 0,
-    sparse: Literal["a", "b"] | None = None,
-    kernel: str = "",
-) -> dict[str, Any]:
-    """Plans one product on a named GPU, without tensors and without that GPU.
-
-    Example:
-        >>> plan = tcgemm.info.plan("H200", "bf16", 4096, 4096, 4096, epilogue=["bias", "relu"])
-        >>> plan["tile"], plan["bound"]
-        ((128, 256, 64), 'compute')
-
-    Arguments:
-        device (str): the name of a GPU in devices(), such as "H200".
-        dtype, dtype_b, accumulator, out_dtype: dtypes of a, of b if it is another, of the sums and
-            of the result. A dtype is a torch.dtype, its name ("bfloat16") or its short name
-            ("bf16").
-        m, n, k, batch (int): the sizes of the product, and the number of products.
-        layout (str): "TN", "NN", "TT" or "NT". The first letter is about b, the second about a. T
-            means that the operand is the transpose of a row-major matrix.
-        precision (str): of float32 operands "highest", "high", "medium" or "prepared"; of float8
-            operands "promoted" or "fast".
-        a, b, out: the strides (batch, row, column) of an operand in elements, if they are not those
-            of the layout.
-        a_address, b_address, out_address (int): addresses in bytes, which give the alignment.
-        alpha (float): multiplies the product.
-        scale_a, scale_b (str): scales of an operand: "tensor", "row", "1x128" or "128x128".
-        epilogue: a list of "c", "bias", "residual", "zero_a", "zero_b", "amax", "scale_out" and
-            activations. c, bias and residual have the dtype of the result, or float32 beside a
-            result of 8 bits.
-        terms_b (int): the number of 16-bit terms of each element of a tcgemm.Prepared b, 2 or 3.
-            0 if b is no Prepared.
-        sparse (str): the operand that is 2:4 sparse, "a" or "b".
-        kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
-            its end asks for so many CTAs in a cluster, and "/8" after it for so many
-            slices of k, which another kernel adds. With "/2c" the CTAs of a cluster add them.
-
-    Returns:
-        A dict with the attributes of tcgemm.explain's answer, the passes that run before the
-        kernel, and the texts of explain and check_layout.
-
-    Raises:
-        RuntimeError: no kernel fits, or an argument is none of these. The message says why.
-    """
-    options: dict[str, Any] = {
-        "batch": batch,
-        "layout": layout,
-        "precision": precision or "",
-        "a": a,
-        "b": b,
-        "out": out,
-        "a_address": a_address,
-        "b_address": b_address,
-        "out_address": out_address,
-        "alpha": alpha,
-        "scale_a": scale_a or "",
-        "scale_b": scale_b or "",
-        "epilogue": ",".join(epilogue),
-        "terms_b": terms_b,
-        "sparse": sparse or "",
-        "kernel": kernel,
-    }
-    given = {"dtype_b": dtype_b, "accumulator": accumulator, "out_dtype": out_dtype}
-    options |= {name: dtypes.short_name(value) for name, value in given.items() if value}
-    tuned.load_for_explain()
-    made = query.ask("_plan", device, dtypes.short_name(dtype), m, n, k, **options)
-    return {**made, "tile": tuple(made["tile"])}
 
 
 class Support(NamedTuple):

@@ -30,7 +30,6 @@ Results set_tuned(const Call& call);
 Results known_device(const Call& call);
 Results device_rates(const Call& call);
 Results code(const Call& call);
-Results plan_of(const Call& call);
 
 constexpr Operator product_row(const char* name, const char* error_name, Shapes shapes,
                                const ParameterList& parameters, unsigned features = 0,
@@ -153,17 +152,6 @@ inline constexpr Operator kOperators[] = {
                  device_rates),
     // `arches`: a build's, as build_info has them, joined by commas; empty: those of this build.
     question_row("_code", "(int capability, str arches=\"\") -> Tensor", code),
-    // Sizes; a layout, or strides in elements (batch, row, column); byte addresses for the
-    // alignment; dtypes; precision; scales; terms of the epilogue, joined by commas; the number of
-    // prepared split-FP32 terms of b (0: none); the 2:4 operand; a part of the config name.
-    question_row("_plan",
-                 "(str device, str dtype, int m, int n, int k, *, int batch=1, "
-                 "str layout=\"TN\", str dtype_b=\"\", str precision=\"\", str accumulator=\"\", "
-                 "str out_dtype=\"\", int[]? a=None, int[]? b=None, int[]? out=None, "
-                 "int a_address=0, int b_address=0, int out_address=0, float alpha=1.0, "
-                 "str scale_a=\"\", str scale_b=\"\", str epilogue=\"\", int terms_b=0, "
-                 "str sparse=\"\", str kernel=\"\") -> Tensor",
-                 plan_of),
 };
 
 }  // namespace tcgemm::ops

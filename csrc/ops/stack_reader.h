@@ -8,7 +8,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "ops/tensor.h"
 
@@ -43,22 +42,6 @@ class StackReader {
     std::uint64_t value = 0;
     if (!optional(value)) return std::nullopt;
     return unbox_and_free(value);
-  }
-
-  std::optional<std::vector<std::int64_t>> optional_integers() {
-    std::uint64_t value = 0;
-    if (!optional(value)) return std::nullopt;
-    const auto handle = reinterpret_cast<StableListHandle>(value);
-    std::size_t size = 0;
-    torch_list_size(handle, &size);
-    std::vector<std::int64_t> integers;
-    for (std::size_t i = 0; i < size; ++i) {
-      std::uint64_t item = 0;
-      torch_list_get_item(handle, i, &item);
-      integers.push_back(static_cast<std::int64_t>(item));
-    }
-    torch_delete_list(handle);
-    return integers;
   }
 
  private:

@@ -41,7 +41,7 @@ def batch_invariant() -> Iterator[None]:
     Example:
         >>> import tcgemm
         >>> with tcgemm.batch_invariant():
-        ...     plan = tcgemm.info.plan("H200", "bf16", 64, 64, 65536)
+        ...     y = tcgemm.mm(torch.randn(64, 65536), torch.randn(65536, 64))
 
     On the CPU and on most GPUs nothing changes. On a GPU of compute capability 9.0:
 

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tcgemm import _library
+from tcgemm import _library, info
 
 from support import (
     backward_errors,
     packed_weight_errors,
-    plan_errors,
     scaled_errors,
     sparse_errors,
     subbyte_errors,
@@ -339,6 +338,10 @@ PLACES = {
         lambda: OPS.explain(HALF_A, HALF_B, device="TPU"),
         ['tcgemm.explain: device is "TPU"', "known GPUs are", "H200", "A100", "None"],
     ),
+    "arches": (
+        lambda: info.code(90, "9" * 12),
+        ["tcgemm: arches is '999999999999'; expected architectures such as 8.0", "by commas."],
+    ),
 }
 
 TABLE = [
@@ -429,7 +432,7 @@ UNREACHABLE = {
 
 def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
-    other_rows = (*scaled_errors.TABLE, *sparse_errors.TABLE, *plan_errors.TABLE)
+    other_rows = (*scaled_errors.TABLE, *sparse_errors.TABLE)
     other_rows += (*backward_errors.TABLE, *subbyte_errors.TABLE, *packed_weight_errors.TABLE)
     messages = [error_message(param.values[0]) for param in (*TABLE, *other_rows)]
     calls = 0

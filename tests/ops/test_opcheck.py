@@ -169,7 +169,7 @@ def test_every_operator_is_checked():
     tested |= {"_constant_linear", "_constant_scaled_mm"}
     others = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     others |= {"_sum_rows", "_activation_backward", "_float8_linear"}
-    others |= {"_catalog", "_known_device", "_device_rates", "_code", "_plan"}
+    others |= {"_catalog", "_known_device", "_device_rates", "_code"}
     others |= {"_batch_invariant", "_set_tuned"}
     others |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/integers
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.

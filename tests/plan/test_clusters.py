@@ -1,11 +1,8 @@
 """How many CTAs of a cluster share their loads of b."""
 
 import pytest
-import torch
 
-from tcgemm import info
-
-from support import plan_cases
+from support.plan_cases import plan
 
 # The faster of one and two on an H200, with x torch of both. A tile of 176 or 208 columns of an
 # MN-major b begins inside a line of L2, so its rows cost two lines, which a cluster reads once.
@@ -27,18 +24,18 @@ def test_a_name_may_ask_for_a_cluster():
     problem = {"m": 1000, "n": 1000, "k": 1000, "layout": "TN"}
     name = "sm90a_bf16_f32_128x256x64_w2_s4_tn"
     for size, tiles in ((1, 8), (2, 4), (4, 2)):
-        fields = info.plan("H200", **problem, dtype=torch.bfloat16, kernel=f"{name}@{size}")
+        fields = plan(**problem, kernel=f"{name}@{size}")
         assert (fields["kernel"], fields["cluster"], fields["tiles_m"]) == (name, size, tiles)
 
 
 @pytest.mark.parametrize("kernel", ("128x256x64_w2_s4_tn@3", "128x256x64_w2_s4_tn@", "sm80@2"))
 def test_a_cluster_that_no_kernel_has_is_refused(kernel):
     with pytest.raises(RuntimeError, match=f"under the filter '{kernel}'"):
-        info.plan("H200", m=64, n=64, k=64, dtype=torch.bfloat16, kernel=kernel)
+        plan(64, 64, 64, kernel=kernel)
 
 
 @pytest.mark.parametrize("problem", MEASURED, ids=lambda problem: "x".join(map(str, problem)))
 def test_the_cluster_is_the_faster_one(problem):
     *sizes, layout = problem
-    fields = plan_cases.plan(*sizes, device=plan_cases.H200, layout=layout)
+    fields = plan(*sizes, layout=layout)
     assert fields["cluster"] == MEASURED[problem]

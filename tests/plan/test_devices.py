@@ -8,6 +8,8 @@ import pytest
 import tcgemm
 from tcgemm import info
 
+from support import meta_problems
+
 # Driver's name, compute capability, multiprocessors -> the GPU of the table.
 REPORTED = (
     ("NVIDIA H200", 90, 132, "H200"),
@@ -97,7 +99,7 @@ def test_estimates_follow_what_the_driver_reports():
 
 @pytest.mark.parametrize("device", info.devices(), ids=lambda d: d["name"])
 def test_explain_says_where_rates_come_from(device):
-    text = info.plan(device["name"], "bf16", 512, 512, 512)["explain"]
+    text = meta_problems.plan(device["name"], "bf16", 512, 512, 512)["explain"]
     words = {"measured": "measured on this GPU model", "datasheet": "from the GPU's datasheet"}
     assert f"\n  rates         {words[device['rates_from']]}\n" in text
 

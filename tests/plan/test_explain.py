@@ -1,6 +1,5 @@
 """The text of explain and check_layout, for meta tensors and for named GPUs: it needs no GPU."""
 
-import functools
 import inspect
 import pickle
 import re
@@ -12,10 +11,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tcgemm
-from tcgemm import info
 from tcgemm.testing import kernel_name
 
-from support import cases, pages
+from support import cases, meta_problems, pages
 from support.source_tree import ROOT
 
 H200 = "H200"
@@ -152,27 +150,14 @@ def test_what_a_product_refuses_is_refused(question):
 def test_the_answer_has_fields(question):
     a, b = meta("contiguous", 4096, 1024), meta("odd_pitch", 1024, 2048)
     answer = question(a, b, device="H200", activation="gelu")
-    plan = tcgemm.info.plan(
-        "H200", "bf16", 4096, 2048, 1024, b=(0, 2049, 1), layout="NN", epilogue=["gelu"]
-    )
+    words = {"b": (0, 2049, 1), "layout": "NN", "epilogue": ["gelu"]}
+    plan = meta_problems.plan("H200", "bf16", 4096, 2048, 1024, **words)
     assert answer.kernel in answer and answer.copies == "b" and answer.products == 1
-    assert answer.fields == {name: plan.get(name, 1) for name in answer.fields}
+    assert answer.fields == {name: plan[name] for name in answer.fields}
     assert answer.tile == plan["tile"] and isinstance(answer.tile, tuple)
     assert 0 < answer.memory_microseconds < answer.microseconds
     assert answer.flops == 2 * 4096 * 2048 * 1024
     assert question(a[:0], b).kernel is None and question(a[:0], b).products == 0
-
-
-def test_a_plan_takes_dtypes_as_torch_names_them():
-    plan = functools.partial(tcgemm.info.plan, "H200", m=512, n=512, k=512)
-    for names in (("bf16", "bfloat16", "torch.bfloat16", BF16), ("e4m3", "float8_e4m3fn", F8)):
-        plans = [plan(dtype=name) for name in names]
-        assert plans[0] == plans[-1] and plans.count(plans[0]) == len(plans)
-    assert plan(dtype="s8", out_dtype="bf16") == plan(dtype=torch.int8, out_dtype=BF16)
-    assert plan(dtype="f16", accumulator="f16") == plan(dtype="half", accumulator=torch.half)
-    for wrong in ("relu", torch.int64, "bf17"):
-        with pytest.raises(RuntimeError, match=r"no dtype is called .*expected one of .*bf16"):
-            plan(dtype=wrong)
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -472,15 +457,3 @@ def test_explain_interrupts_a_compiled_function():
         warnings.simplefilter("error")
         out, text = torch.compile(product, backend="eager")(a)
     assert torch.equal(out, tcgemm.mm(a, a)) and text == tcgemm.explain(a, a)
-
-
-@pytest.mark.parametrize("term", ("bias", "residual"))
-def test_an_addend_without_a_tensor_has_the_dtype_of_the_result(term):
-    a, b = meta("contiguous", 4096, 4096), meta("transposed", 4096, 6144)
-    shape = (6144,) if term == "bias" else (4096, 6144)
-    for out_dtype, addends in ((None, BF16), (torch.float32, torch.float32)):
-        plan = info.plan(H200, "bf16", 4096, 6144, 4096, epilogue=[term], out_dtype=out_dtype)
-        addend = meta("contiguous", *shape, dtype=addends)
-        text = tcgemm.explain(a, b, device=H200, out_dtype=out_dtype, **{term: addend})
-        assert (plan["kernel"], plan["bytes"]) == (text.kernel, text.bytes)
-        assert plan["explain"].rstrip() == text

@@ -74,7 +74,7 @@ def test_only_what_needs_it_is_copied():
 
 
 def test_a_broadcast_matrix_is_copied_once():
-    fields = plan(2047, 2047, 2047, batch=8, b=(0, 1, 2047))
+    fields = plan(2047, 2047, 2047, batch=8, a=(2048 * 2047, 2047, 1), b=(0, 1, 2047))
     assert fields["repack_a"]["batch"] == 8
     assert fields["repack_b"]["batch"] == 1
 

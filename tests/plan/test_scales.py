@@ -19,7 +19,6 @@ def kernel(*sizes, **options):
 def test_high_precision_is_tf32():
     fields = plan(4096, 4096, 4096, dtype="f32", precision="high")
     assert fields["kernel"].startswith("sm90a_tf32_f32_")
-    assert fields == plan(4096, 4096, 4096, dtype="tf32")
     assert re.search(r"\n  precision +f32 operands are rounded to tf32", fields["explain"])
     assert "f32 as tf32 to f32" in fields["explain"]
 

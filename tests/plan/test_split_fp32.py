@@ -81,7 +81,7 @@ def test_strided_operands_are_split_k_major():
 
 
 def test_a_batch_of_one_b_is_split_once():
-    fields = plan(512, 2048, 2048, batch=6, b=(0, 1, 2048), **F32)
+    fields = plan(512, 2048, 2048, batch=6, a=(2**21, 2048, 1), b=(0, 1, 2048), **F32)
     assert (fields["split"]["a"]["batch"], fields["split"]["b"]["batch"]) == (6, 1)
 
 

@@ -23,7 +23,7 @@ REFUSED = (
     (lambda: tcgemm.linear(A, B.t().double()), "tcgemm.linear: ", "float64"),
     (lambda: tcgemm.quantize(A, torch.int16), "tcgemm.quantize: ", "int16"),
     (lambda: tcgemm.compress24(torch.ones(4, 8)), "tcgemm.compress24: ", "prune"),
-    (lambda: tcgemm.info.plan("B9", "bf16", 64, 64, 64), "tcgemm: ", "H200"),
+    (lambda: tcgemm.explain(A, B, device="B9"), "tcgemm.explain: ", "H200"),
 )
 
 
@@ -52,8 +52,8 @@ def check_products() -> None:
 
 
 def check_tables() -> None:
-    plan = tcgemm.info.plan("H200", "f32", 64, 64, 64, precision="high", epilogue=["bias", "relu"])
-    assert plan["bytes"] > 0 and plan["explain"]
+    plan = tcgemm.explain(A, B, precision="high", activation="relu", device="H200")
+    assert plan.bytes > 0 and plan.kernel in plan
     assert len(tcgemm.info.catalog()) > 300 and len(tcgemm.info.devices()) > 3
     assert tcgemm.info.known_device("NVIDIA H200", 90, 132)["name"] == "H200"
 

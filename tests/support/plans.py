@@ -3,7 +3,7 @@
     python tests/support/plans.py compare    what is planned otherwise than recorded
     python tests/support/plans.py write      records the plans of the same problems anew
 
-data/plans_h200.json has the problems themselves, as tcgemm.info.plan is asked for them, so that it
+data/plans_h200.json has the problems themselves, as meta_problems.plan takes them, so that it
 depends on no benchmark. Each refers to its plan on each GPU; many problems share one. A kernel that
 was renamed since is looked up in data/row_names.json, {"old": "new"}. No GPU is needed.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT)]
+    sys.path[:1] = [str(ROOT / "tests"), str(ROOT)]
 
-from tcgemm import info  # noqa: E402
+from support import meta_problems  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
 RECORD = DATA / "plans_h200.json"
@@ -41,7 +41,7 @@ def plan_of(device, problem):
     options = dict(problem)
     sizes = [options.pop(name) for name in ("dtype", "m", "n", "k")]
     try:
-        plan = info.plan(device, *sizes, **options)
+        plan = meta_problems.plan(device, *sizes, **options)
     except RuntimeError:
         return {"refused": True}
     return {

@@ -248,9 +248,5 @@ ENTRIES = {
         "tcgemm.Int4Tensor: the saved tensor has the format 2, but this tcgemm reads 1; update "
         "tcgemm.",
     ),
-    "layout of a plan": (
-        lambda: tcgemm.info.plan("H200", "s4", 64, 64, 64, layout="NN"),
-        "tcgemm: layout is NN, but s4 operands share bytes along k; expected TN.",
-    ),
 }
 TABLE = [pytest.param(call, sentence, id=name) for name, (call, sentence) in ENTRIES.items()]

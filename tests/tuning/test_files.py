@@ -229,9 +229,11 @@ def test_a_later_process_takes_it(cache):
     store(row())
     program = (
         "import torch, tcgemm\n"
-        "from tcgemm import _driver, info\n"
+        "from tcgemm import _driver\n"
         f"_driver.release, _driver.gpu_names = (lambda: {RELEASE!r}), (lambda: [{GPU!r}])\n"
-        "print(info.plan('H200', 'bf16', 16, 4096, 14336)['kernel'], torch.cuda.is_initialized())"
+        "a = torch.empty(16, 14336, dtype=torch.bfloat16, device='meta')\n"
+        "b = torch.empty(4096, 14336, dtype=torch.bfloat16, device='meta').t()\n"
+        "print(tcgemm.explain(a, b, device='H200').kernel, torch.cuda.is_initialized())"
     )
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (process.stdout, process.stderr) == (f"{ROW} False\n", "")

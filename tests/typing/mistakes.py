@@ -59,5 +59,4 @@ def others(a: Tensor, model: torch.nn.Module) -> None:
     tcgemm.compare((4, 4, 4), scales="column", precision="high")  # wrong
     tcgemm.compare(model, a, layouts=1, against=3)  # wrong
     tcgemm.explain(a, a, device=torch.device("cuda"))  # wrong
-    tcgemm.info.plan("H200", "bf16", 4, 4, 4, layout="XX")  # wrong
     print(tcgemm.explain(a, a).kernels)  # wrong

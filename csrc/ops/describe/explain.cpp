@@ -1,12 +1,18 @@
 // explain and check_layout describe what a GPU would do with a call, by the checks and the planner
 // of the call: Arguments -> Problem -> Plan -> text. Nothing is computed, and no tensor is
 // allocated.
-#include "ops/describe/explain.h"
+#include <optional>
+#include <string>
+#include <string_view>
 
+#include "catalog.h"
+#include "core/plan.h"
 #include "ops/arguments.h"
 #include "ops/check/check.h"
+#include "ops/json.h"
 #include "ops/operators.h"
 #include "ops/product/batch.h"
+#include "plan/explain.h"
 #include "plan/planner.h"
 
 namespace tcgemm::ops {
@@ -60,50 +66,10 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
-Results answer(const std::string& text, const plan::Facts& facts, std::int64_t products) {
-  JsonObject object;
-  object.add("text", text).add("products", products);
-  if (facts.config_index >= 0) add_facts(object, facts);
-  return text_result(object.json());
-}
-
-// JSON: the text, and the fields of plan::Facts if a kernel is launched.
-Results describe(const Call& call, decltype(&plan::explain) text_of) {
-  const Operator& op = call.op;
-  const Arguments arguments = unbox(call);
-  CheckedGemm checked;
-  check(op, arguments, Target::plan, checked);
-  const Device& device = choose_device(call, arguments);
-  std::int64_t strides[kMaxDims];
-  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
-  if (checked.empty())
-    return answer(join(name(op), ": the result is empty, of shape ", checked.shape(),
-                       "; nothing is launched."),
-                  {}, 0);
-  BatchedProblem batched;
-  make_problems(op, checked, arguments, batched);
-  const bool copied =
-      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
-  if (copied) {
-    bind_unallocated_out(checked, strides);
-    batched = {};
-    make_problems(op, checked, arguments, batched);
-  }
-  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
-  const Problem& problem = batched.problem;
-  const Plan plan = plan::make_plan(problem, device, arguments.filter());
-  std::string text = text_of(problem, plan, device);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return answer(text + batch_and_device_lines(checked, batched, device, copied),
-                plan::facts(problem, plan, device), batched.count());
-}
-
-}  // namespace
-
+// The facts that Explanation has.
 void add_facts(JsonObject& object, const plan::Facts& facts) {
   const auto [m, n, k] = facts.tile;
-  const bool launches = facts.config_index >= 0;
-  object.add("config_index", launches ? std::optional(facts.config_index) : std::nullopt)
+  object.add("config_index", facts.config_index)
       .add("device", facts.device)
       .add("kernel", facts.kernel)
       .add("tuned", facts.tuned)
@@ -130,6 +96,119 @@ void add_facts(JsonObject& object, const plan::Facts& facts) {
       .add("bound", facts.bound)
       .add("why", facts.why);
 }
+
+JsonObject describe(const RepackPass& pass) {
+  return JsonObject()
+      .add("rows", pass.rows)
+      .add("k", pass.k)
+      .add("batch", pass.batch)
+      .add("pitch", pass.pitch)
+      .add("offset", pass.offset)
+      .add("to", name(pass.to));
+}
+
+JsonObject describe(const SumPass& pass) {
+  return JsonObject()
+      .add("rows", pass.rows)
+      .add("k", pass.k)
+      .add("batch", pass.batch)
+      .add("offset", pass.offset);
+}
+
+JsonObject describe(const SplitFp32Pass& pass) {
+  return JsonObject()
+      .add("rows", pass.rows)
+      .add("k", pass.k)
+      .add("batch", pass.batch)
+      .add("mn_major", pass.mn_major)
+      .add("pitch", pass.pitch)
+      .add("offset", pass.offset)
+      .add("prepared_terms", pass.prepared.terms);
+}
+
+std::optional<JsonObject> describe(const LaunchConfig& launch) {
+  if (launch.config_index < 0) return std::nullopt;
+  return JsonObject()
+      .add("kernel", std::string_view(name(kCatalog[launch.config_index])))
+      .add("cluster", launch.cluster)
+      .add("grid", launch.grid)
+      .add("group", launch.raster_group)
+      .add("tiles_m", launch.tiles_m)
+      .add("tiles_n", launch.tiles_n);
+}
+
+JsonObject describe(const SplitFp32Plan& split) {
+  return JsonObject()
+      .add("a", describe(split.a))
+      .add("b", describe(split.b))
+      .add("bf16", split.bf16)
+      .add("alternative", describe(split.alternative))
+      .add("recompute", describe(split.recompute))
+      .add("decision", split.decision)
+      .add("recompute_mask", split.recompute_mask)
+      .add("recompute_mask_bytes", split.recompute_mask_bytes);
+}
+
+template <class T>
+std::optional<JsonObject> describe(const std::optional<T>& pass) {
+  if (!pass) return std::nullopt;
+  return describe(*pass);
+}
+
+// The rest of a plan, which the tests read.
+void add_plan(JsonObject& object, const Plan& plan) {
+  object.add("group", plan.main.raster_group)
+      .add("tiles_m", plan.main.tiles_m)
+      .add("tiles_n", plan.main.tiles_n)
+      .add("result_fits_l2", plan.main.result_fits_l2)
+      .add("repack_a", describe(plan.passes.repack_a))
+      .add("repack_b", describe(plan.passes.repack_b))
+      .add("sums_a", describe(plan.passes.sums_a))
+      .add("sums_b", describe(plan.passes.sums_b))
+      .add("split", describe(plan.passes.split))
+      .add("epilogue_path", name(plan.main.epilogue_path))
+      .add("vector_a", plan.main.vector_a)
+      .add("vector_b", plan.main.vector_b);
+}
+
+// JSON: the text, and the plan if a kernel is launched.
+Results describe(const Call& call, decltype(&plan::explain) text_of) {
+  const Operator& op = call.op;
+  const Arguments arguments = unbox(call);
+  CheckedGemm checked;
+  check(op, arguments, Target::plan, checked);
+  const Device& device = choose_device(call, arguments);
+  std::int64_t strides[kMaxDims];
+  if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
+  if (checked.empty())
+    return text_result(JsonObject()
+                           .add("text", join(name(op), ": the result is empty, of shape ",
+                                             checked.shape(), "; nothing is launched."))
+                           .add("products", std::int64_t(0))
+                           .json());
+  BatchedProblem batched;
+  make_problems(op, checked, arguments, batched);
+  const bool copied =
+      arguments[Slot::out] && plan::copies_result(batched.problem, arguments.filter());
+  if (copied) {
+    bind_unallocated_out(checked, strides);
+    batched = {};
+    make_problems(op, checked, arguments, batched);
+  }
+  if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
+  const Problem& problem = batched.problem;
+  const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  std::string text = text_of(problem, plan, device);
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  JsonObject object;
+  object.add("text", text + batch_and_device_lines(checked, batched, device, copied))
+      .add("products", batched.count());
+  add_facts(object, plan::facts(problem, plan, device));
+  add_plan(object, plan);
+  return text_result(object.json());
+}
+
+}  // namespace
 
 Results explain(const Call& call) { return describe(call, plan::explain); }
 
