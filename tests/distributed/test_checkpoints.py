@@ -58,10 +58,10 @@ def state_dicts(rank, kind, wrapper):
     model = wrapped(kind, wrapper)
     losses_of(model, *batch(), steps=2)
     expected = result_of(model)
-    other = other_model(kind, wrapper)
-    assert not torch.equal(result_of(other), expected)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(result_of(other), expected)
+    twin = other_model(kind, wrapper)
+    assert not torch.equal(result_of(twin), expected)
+    twin.load_state_dict(model.state_dict())
+    assert torch.equal(result_of(twin), expected)
     choices = [{}, {"cpu_offload": True}, {"full_state_dict": True}]
     on_gpu = processes.device().type == "cuda"
     if wrapper == "fsdp2_offload" and kind in ("int8", "e4m3") and on_gpu:
@@ -70,16 +70,16 @@ def state_dicts(rank, kind, wrapper):
         options = StateDictOptions(**options)
         state = get_model_state_dict(model, options=options)
         assert all("module." not in name for name in state)
-        other = other_model(kind, wrapper)
-        set_model_state_dict(inner(other), state, options=options)
-        assert torch.equal(result_of(other), expected)
+        twin = other_model(kind, wrapper)
+        set_model_state_dict(inner(twin), state, options=options)
+        assert torch.equal(result_of(twin), expected)
     if wrapper.startswith("fsdp1") and not on_gpu:
         return  # torch frees a FlatParameter of the CPU after its copy to the CPU, its own memory
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     state = get_model_state_dict(model, options=options)
     assert bool(state) is (rank == 0)  # torch keeps it in the first process
     if rank == 0:
-        assert all(each.device.type == "cpu" for each in state.values())
+        assert all(tensor.device.type == "cpu" for tensor in state.values())
 
 
 @every_tool
@@ -95,14 +95,14 @@ def checkpoints(rank, kind, wrapper, folder):
     checkpoint.save(get_model_state_dict(model), checkpoint_id=folder)
     # Only sparse layers of bfloat16 have mixed precision, and other tools do not make them.
     mixed = wrapper == "fsdp2_mixed"
-    others = [] if mixed and kind in ("frozen", "learns") else [OTHERS.get(wrapper, "fsdp1")]
-    for tool in (wrapper, *others):
-        other = inner(other_model(kind, wrapper, tool))
-        state = get_model_state_dict(other)
+    tools = [] if mixed and kind in ("frozen", "learns") else [OTHERS.get(wrapper, "fsdp1")]
+    for tool in (wrapper, *tools):
+        twin = inner(other_model(kind, wrapper, tool))
+        state = get_model_state_dict(twin)
         checkpoint.load(state, checkpoint_id=folder)
-        set_model_state_dict(other, state)
+        set_model_state_dict(twin, state)
         near = 1e-2 if mixed and tool != wrapper else 0
-        assert_same(result_of(other), expected, near)
+        assert_same(result_of(twin), expected, near)
 
 
 @every_tool
@@ -119,8 +119,8 @@ def test_distributed_checkpoints(kind, wrapper, device, tmp_path):
     losses = processes.run(continued, kind, wrapper, str(tmp_path), device=device)
     expected, _ = losses_of(model, *batch(), steps=2)
     near = 0 if device == "cpu" else 1e-2  # this process computes on the CPU
-    for each in losses:
-        torch.testing.assert_close(each, expected, rtol=near, atol=0)
+    for curve in losses:
+        torch.testing.assert_close(curve, expected, rtol=near, atol=0)
 
 
 def continued(rank, kind, wrapper, folder):
@@ -150,12 +150,12 @@ def optimizers(rank, kind, wrapper, folder):
     losses_of(model, *batch(), steps=2, optimizer=optimizer)
     checkpoint.save(state_of(model, optimizer), checkpoint_id=folder)
     expected, _ = losses_of(model, *batch(), optimizer=optimizer)
-    other, others = made(1)
-    state = state_of(other, others)
+    twin, twin_optimizer = made(1)
+    state = state_of(twin, twin_optimizer)
     checkpoint.load(state, checkpoint_id=folder)
-    set_model_state_dict(inner(other), state["model"])
-    set_optimizer_state_dict(other, others, state["optimizer"])
-    assert losses_of(other, *batch(), optimizer=others)[0] == expected
+    set_model_state_dict(inner(twin), state["model"])
+    set_optimizer_state_dict(twin, twin_optimizer, state["optimizer"])
+    assert losses_of(twin, *batch(), optimizer=twin_optimizer)[0] == expected
 
 
 @every_tool
@@ -171,11 +171,11 @@ def saved_by_one(rank, kind, wrapper, folder):
     if rank == 0:
         checkpoint.save(model.state_dict(), checkpoint_id=folder, no_dist=True)
     torch.distributed.barrier()
-    other = other_model(kind, wrapper)
-    state = get_model_state_dict(inner(other))
+    twin = other_model(kind, wrapper)
+    state = get_model_state_dict(inner(twin))
     checkpoint.load(state, checkpoint_id=folder)
-    set_model_state_dict(inner(other), state)
-    assert_same(result_of(other), result_of(model))
+    set_model_state_dict(inner(twin), state)
+    assert_same(result_of(twin), result_of(model))
 
 
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])
@@ -192,9 +192,9 @@ def broadcast(rank, kind):
         losses_of(model, *batch(), steps=2)
     expected = result_of(model)
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    other = other_model(kind, "fsdp2")
-    set_model_state_dict(other, state if rank == 0 else {}, options=options)
-    assert torch.equal(result_of(other), expected)
+    twin = other_model(kind, "fsdp2")
+    set_model_state_dict(twin, state if rank == 0 else {}, options=options)
+    assert torch.equal(result_of(twin), expected)
 
 
 @pytest.mark.parametrize("kind", ["linear", "float8", "int8"])
@@ -206,9 +206,9 @@ def broadcast_of_sparse_layers(rank, kind):
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     model = wrapped(kind, "fsdp2")
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-    other = other_model(kind, "fsdp2")
+    twin = other_model(kind, "fsdp2")
     try:
-        set_model_state_dict(other, state if rank == 0 else {}, options=options)
+        set_model_state_dict(twin, state if rank == 0 else {}, options=options)
     except RuntimeError as error:
         return str(error)
 
@@ -217,8 +217,8 @@ def test_the_state_of_sparse_layers_belongs_into_every_process(device):
     """A learning layer that had its weight alone would choose other positions in each process."""
     first, second = processes.run(broadcast_of_sparse_layers, "frozen", device=device)
     assert first is None and 'Missing key(s) in state_dict: "2.weight.values"' in second
-    for each in processes.run(broadcast_of_sparse_layers, "learns", device=device):
-        assert "pass the whole state in every process" in each
+    for message in processes.run(broadcast_of_sparse_layers, "learns", device=device):
+        assert "pass the whole state in every process" in message
 
 
 def positions_of_mixed_precision(rank, folder):
@@ -227,13 +227,13 @@ def positions_of_mixed_precision(rank, folder):
     losses_of(model, *batch(), steps=2)
     assert model[2].kept.pattern == "2:4"
     checkpoint.save(model.state_dict(), checkpoint_id=folder)
-    other = model_of("learns")
+    twin = model_of("learns")
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     with pytest.raises(RuntimeError, match=r"has the pattern 2:4.*convert the layer to torch.bflo"):
-        other.load_state_dict(full)
-    other[2].to(torch.bfloat16)
-    other.load_state_dict(full)
-    assert torch.equal(other[2].kept.to_dense() != 0, model[2].kept.to_dense() != 0)
+        twin.load_state_dict(full)
+    twin[2].to(torch.bfloat16)
+    twin.load_state_dict(full)
+    assert torch.equal(twin[2].kept.to_dense() != 0, model[2].kept.to_dense() != 0)
 
 
 def test_positions_of_mixed_precision(device, tmp_path):

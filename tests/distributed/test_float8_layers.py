@@ -94,22 +94,22 @@ def train(rank, kind, scaling):
         result = model.eval()(ones(2)).float()
     state = {}
     if kind.startswith(("fsdp2", "eight")) and scaling == "delayed":
-        state = {name: each.clone() for name, each in model.named_buffers()}
+        state = {name: buffer.clone() for name, buffer in model.named_buffers()}
     return losses, result, state, losses_of(model_of(scaling))
 
 
 @pytest.mark.parametrize("scaling", ["current", "delayed"])
 @pytest.mark.parametrize("kind", WRAPPERS)
 def test_training_is_that_of_one_process(kind, scaling, device):
-    (losses, result, state, alone), (others, same, *_) = processes.run(
+    (losses, result, state, reference), (other_losses, same, *_) = processes.run(
         train, kind, scaling, device=device
     )
-    assert losses == others and torch.equal(result, same)
+    assert losses == other_losses and torch.equal(result, same)
     # On a GPU, a value may round to its other side.
     tolerance = 0.03 if "mixed" in kind or device == "cuda" else 1e-5
     if kind.startswith("eight") and scaling == "delayed" and device == "cpu":
         tolerance = 0.01  # the weight has current scaling
-    torch.testing.assert_close(losses, alone, rtol=tolerance, atol=1e-7)
+    torch.testing.assert_close(losses, reference, rtol=tolerance, atol=1e-7)
     assert losses[-1] < losses[0]
     if state:
         assert (state["0.amax_history"][0, :STEPS] > 0).all()
@@ -120,11 +120,11 @@ def bits_of_both_gathers(rank):
     for eight in (False, True):
         model = sharded(model_of(), eight)
         losses = losses_of(model)
-        results.append((losses, [each.full_tensor() for each in model.parameters()]))
-    (losses, weights), (same, others) = results
+        results.append((losses, [parameter.full_tensor() for parameter in model.parameters()]))
+    (losses, weights), (same, twin_weights) = results
     assert losses == same
-    for one, other in zip(weights, others, strict=True):
-        assert torch.equal(one, torch.Tensor(other))
+    for weight, twin in zip(weights, twin_weights, strict=True):
+        assert torch.equal(weight, torch.Tensor(twin))
 
 
 def test_a_gather_in_8_bits_has_the_same_bits(device):
@@ -133,14 +133,14 @@ def test_a_gather_in_8_bits_has_the_same_bits(device):
 
 def what_is_gathered(rank):
     model = sharded(model_of(), eight=True)
-    seen = []
+    facts = []
 
     def look(layer, inputs):
-        seen.append((type(layer.weight), layer.weight.values.dtype, tuple(layer.weight.shape)))
+        facts.append((type(layer.weight), layer.weight.values.dtype, tuple(layer.weight.shape)))
 
     model[2].register_forward_pre_hook(look)
     model(ones(2))
-    assert seen == [(QuantizedWeight, torch.float8_e4m3fn, (21, 36))]
+    assert facts == [(QuantizedWeight, torch.float8_e4m3fn, (21, 36))]
     assert isinstance(model[2].weight._local_tensor, _ShardedWeight)
 
 
@@ -152,13 +152,13 @@ def save_and_load(rank, folder):
     model = sharded(model_of(), eight=True)
     losses_of(model)
     checkpoint.save({"model": model.state_dict()}, checkpoint_id=folder)
-    other = sharded(model_of(seed=5), eight=True)
-    state = other.state_dict()
+    twin = sharded(model_of(seed=5), eight=True)
+    state = twin.state_dict()
     checkpoint.load({"model": state}, checkpoint_id=folder)
-    other.load_state_dict(state)
+    twin.load_state_dict(state)
     x = ones(3)
-    assert torch.equal(other(x), model(x))
-    return {name: torch.Tensor(each.full_tensor()) for name, each in model.state_dict().items()}
+    assert torch.equal(twin(x), model(x))
+    return {name: torch.Tensor(tensor.full_tensor()) for name, tensor in model.state_dict().items()}
 
 
 def test_a_distributed_checkpoint(tmp_path, device):
@@ -173,13 +173,13 @@ def continued(rank, kind, folder):
     losses_of(model)
     checkpoint.save(model.state_dict(), checkpoint_id=folder)
     expected = losses_of(model)
-    other = WRAPPERS[kind](model_of("delayed", seed=5))
-    state = other.state_dict()
+    twin = WRAPPERS[kind](model_of("delayed", seed=5))
+    state = twin.state_dict()
     assert "0.amax_history" in state
     checkpoint.load(state, checkpoint_id=folder)
-    other.load_state_dict(state)
-    assert losses_of(other) == expected
-    assert torch.equal(other[0].amax_history, model[0].amax_history)
+    twin.load_state_dict(state)
+    assert losses_of(twin) == expected
+    assert torch.equal(twin[0].amax_history, model[0].amax_history)
 
 
 @pytest.mark.parametrize("kind", ["fsdp2", "eight"])
@@ -196,9 +196,9 @@ def test_without_fully_shard_the_weight_is_its_data():
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    loaded = torch.load(file)  # with weights_only
-    assert type(loaded["0.weight"]) is torch.Tensor
-    torch.testing.assert_close(loaded, dict(expected.state_dict()), rtol=0, atol=0)
+    state_of_file = torch.load(file)  # with weights_only
+    assert type(state_of_file["0.weight"]) is torch.Tensor
+    torch.testing.assert_close(state_of_file, dict(expected.state_dict()), rtol=0, atol=0)
 
 
 def called_too_late(rank):

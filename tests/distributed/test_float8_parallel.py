@@ -60,41 +60,41 @@ def trained(model, x, processes_sum=False):
 
 def train(rank, bias, scaling, sequence):
     x, mesh = inputs(), processes.mesh()
-    alone = Mlp(bias, scaling)
-    model = copy.deepcopy(alone)
+    reference = Mlp(bias, scaling)
+    model = copy.deepcopy(reference)
     plan = PLAN
     if sequence:
         styles = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
         plan = dict(zip(PLAN, styles, strict=True))
     parallelize_module(model, mesh, plan)
-    mine = slice(4 * rank, 4 * rank + 4) if sequence else slice(None)
-    expected, right = trained(alone, x)
-    losses, found = trained(model, x[:, mine], sequence)
-    right = right[:, mine]
+    part = slice(4 * rank, 4 * rank + 4) if sequence else slice(None)
+    expected, exact = trained(reference, x)
+    losses, grad = trained(model, x[:, part], sequence)
+    exact = exact[:, part]
     torch.testing.assert_close(losses, expected, rtol=0.02, atol=0)
     assert losses[-1] < losses[0]
-    assert (found - right).norm() < 0.1 * right.norm()
-    for (name, ours), theirs in zip(model.named_parameters(), alone.parameters(), strict=True):
-        assert isinstance(ours, DTensor), name
-        assert (ours.full_tensor() - theirs).norm() < 0.02 * theirs.norm(), name
+    assert (grad - exact).norm() < 0.1 * exact.norm()
+    for (name, p), twin in zip(model.named_parameters(), reference.parameters(), strict=True):
+        assert isinstance(p, DTensor), name
+        assert (p.full_tensor() - twin).norm() < 0.02 * twin.norm(), name
     if scaling == "delayed":
-        for ours, theirs in ((model.up, alone.up), (model.down, alone.down)):
-            state = ours.state_dict()
+        for p, twin in ((model.up, reference.up), (model.down, reference.down)):
+            state = p.state_dict()
             history = state["amax_history"].to_local()
-            torch.testing.assert_close(history, theirs.amax_history, rtol=0.1, atol=0)
+            torch.testing.assert_close(history, twin.amax_history, rtol=0.1, atol=0)
             # The oldest step had the same x and weights.
-            assert torch.equal(history[1, -1], theirs.amax_history[1, -1])
-            assert torch.equal(state["scales"].to_local(), ours._state().scales)
-            assert ours._measured and theirs._measured
+            assert torch.equal(history[1, -1], twin.amax_history[1, -1])
+            assert torch.equal(state["scales"].to_local(), p._state().scales)
+            assert p._measured and twin._measured
         return model.down._state().history
 
 
 @both
 @pytest.mark.parametrize("bias", [False, True])
 def test_training_is_near_that_of_one_process(bias, scaling, device):
-    one, other = processes.run(train, bias, scaling, False, device=device)
+    losses, other_losses = processes.run(train, bias, scaling, False, device=device)
     if scaling == "delayed":
-        assert torch.equal(one, other)
+        assert torch.equal(losses, other_losses)
 
 
 @both
@@ -105,12 +105,12 @@ def test_parts_of_a_sequence(scaling, device):
 def compiled(rank, scaling):
     model = Mlp(True, scaling)
     parallelize_module(model, processes.mesh(), PLAN)
-    other = copy.deepcopy(model)
-    other.compile(backend="aot_eager", fullgraph=True)
+    twin = copy.deepcopy(model)
+    twin.compile(backend="aot_eager", fullgraph=True)
     losses, x_grad = trained(model, inputs())
-    compiled_losses, compiled_x_grad = trained(other, inputs())
+    compiled_losses, compiled_x_grad = trained(twin, inputs())
     assert torch.equal(losses, compiled_losses) and torch.equal(x_grad, compiled_x_grad)
-    assert torch.equal(*(each.up.weight.to_local() for each in (model, other)))
+    assert torch.equal(*(network.up.weight.to_local() for network in (model, twin)))
 
 
 @some("scaling", ["current", "delayed"], ["current"])
@@ -123,13 +123,13 @@ def sharded(rank, scaling):
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=("data", "model"))
     model = Mlp(True, scaling)
     parallelize_module(model, mesh["model"], PLAN)
-    other = copy.deepcopy(model)
-    for layer in (other.up, other.down, other):
+    twin = copy.deepcopy(model)
+    for layer in (twin.up, twin.down, twin):
         fully_shard(layer, mesh=mesh["data"])
     losses, x_grad = trained(model, inputs())
-    sharded_losses, sharded_x_grad = trained(other, inputs())
+    sharded_losses, sharded_x_grad = trained(twin, inputs())
     assert torch.equal(losses, sharded_losses) and torch.equal(x_grad, sharded_x_grad)
-    assert torch.equal(*(each.up.weight.full_tensor() for each in (model, other)))
+    assert torch.equal(*(network.up.weight.full_tensor() for network in (model, twin)))
 
 
 @both
@@ -139,18 +139,18 @@ def test_fully_shard_of_parallel_layers(scaling, device):
 
 def continued(rank, folder):
     """The state of delayed scaling goes on where it was saved."""
-    model, other = (Mlp(True, "delayed") for _ in range(2))
-    for each in (model, other):
-        parallelize_module(each, processes.mesh(), PLAN)
+    model, twin = (Mlp(True, "delayed") for _ in range(2))
+    for network in (model, twin):
+        parallelize_module(network, processes.mesh(), PLAN)
     trained(model, inputs())
     checkpoint.save(model.state_dict(), checkpoint_id=folder)
-    expected, right = trained(model, inputs())
-    state = other.state_dict()
+    expected, exact = trained(model, inputs())
+    state = twin.state_dict()
     checkpoint.load(state, checkpoint_id=folder)
-    other.load_state_dict(state)
-    assert other.up._measured
-    losses, x_grad = trained(other, inputs())
-    assert torch.equal(losses, expected) and torch.equal(x_grad, right)
+    twin.load_state_dict(state)
+    assert twin.up._measured
+    losses, x_grad = trained(twin, inputs())
+    assert torch.equal(losses, expected) and torch.equal(x_grad, exact)
 
 
 def test_the_state_of_delayed_scaling(tmp_path, device):
@@ -162,42 +162,42 @@ def parts(rank):
     mesh = processes.mesh()
     torch.manual_seed(7)
     layer = Float8Linear(64, 34, device=processes.device())
-    whole, x = copy.deepcopy(layer), inputs()
+    source, x = copy.deepcopy(layer), inputs()
     g = torch.randn(2, 8, 34).to(x.device)
     for placement, rows in ((Shard(0), Replicate()), (Shard(1), Shard(2)), (Replicate(), Shard(1))):
         dim = placement.dim if placement.is_shard() else None
-        given = distribute_tensor(x, mesh, [rows]).requires_grad_()
+        operand = distribute_tensor(x, mesh, [rows]).requires_grad_()
         at = Shard(0) if dim == 0 else Replicate()
-        layer.weight = nn.Parameter(distribute_tensor(whole.weight.detach(), mesh, [placement]))
-        layer.bias = nn.Parameter(distribute_tensor(whole.bias.detach(), mesh, [at]))
-        out = layer(given)
+        layer.weight = nn.Parameter(distribute_tensor(source.weight.detach(), mesh, [placement]))
+        layer.bias = nn.Parameter(distribute_tensor(source.bias.detach(), mesh, [at]))
+        out = layer(operand)
         out.backward(distribute_tensor(g, mesh, [Replicate()]))
-        alone = Float8Linear(*layer.weight.to_local().shape[::-1], device=x.device)
-        alone.weight = nn.Parameter(layer.weight.to_local().detach())
+        local = Float8Linear(*layer.weight.to_local().shape[::-1], device=x.device)
+        local.weight = nn.Parameter(layer.weight.to_local().detach())
         share = layer.bias.to_local().detach() / (2 if dim == 1 else 1)
-        alone.bias = nn.Parameter(share)
-        part = given.to_local().detach().requires_grad_()
-        mine = g.chunk(2, 2)[rank] if dim == 0 else g.chunk(2, 1)[rank] if dim is None else g
-        right = alone(part)
-        right.backward(mine)
+        local.bias = nn.Parameter(share)
+        part = operand.to_local().detach().requires_grad_()
+        part_of_g = g.chunk(2, 2)[rank] if dim == 0 else g.chunk(2, 1)[rank] if dim is None else g
+        result = local(part)
+        result.backward(part_of_g)
         assert out.shape == (2, 8, 34)
         assert out.placements == ((Shard(2), Partial(), Shard(1))[2 if dim is None else dim],)
-        assert torch.equal(out.to_local(), right)
+        assert torch.equal(out.to_local(), result)
         if rows != Replicate():  # whose gradient is a sum over the processes
-            assert torch.equal(given.grad.redistribute(mesh, [rows]).to_local(), part.grad)
+            assert torch.equal(operand.grad.redistribute(mesh, [rows]).to_local(), part.grad)
         weight_grad = layer.weight.grad
         if dim is not None:
-            assert torch.equal(weight_grad.to_local(), alone.weight.grad)
-        for each in (layer.weight, layer.bias):  # as clip_grad_norm_ expects them
-            assert each.grad.placements == each.placements
+            assert torch.equal(weight_grad.to_local(), local.weight.grad)
+        for parameter in (layer.weight, layer.bias):  # as clip_grad_norm_ expects them
+            assert parameter.grad.placements == parameter.placements
         expected = g.flatten(0, 1).sum(0)
         torch.testing.assert_close(layer.bias.grad.full_tensor(), expected)
-        reference = copy.deepcopy(whole)
+        reference = copy.deepcopy(source)
         z = x.clone().requires_grad_()
         reference(z).backward(g)
-        for ours, theirs in ((given, z), (layer.weight, reference.weight)):
-            full = ours.grad.full_tensor()
-            assert (full - theirs.grad).norm() < 0.1 * theirs.grad.norm()
+        for tensor, exact in ((operand, z), (layer.weight, reference.weight)):
+            full = tensor.grad.full_tensor()
+            assert (full - exact.grad).norm() < 0.1 * exact.grad.norm()
         layer.zero_grad()
 
 
@@ -216,13 +216,13 @@ def refused(rank):
     layer.weight = place(weight, Shard(0))
     with pytest.raises(RuntimeError, match="x is a plain tensor, but x, the weight or the bias"):
         layer(x)
-    given = distribute_tensor(x, mesh, [Replicate()])
+    operand = distribute_tensor(x, mesh, [Replicate()])
     layer.weight = weight
     with pytest.raises(RuntimeError, match="weight is a plain tensor"):
-        layer(given)
+        layer(operand)
     layer.weight, layer.activation = place(weight, Shard(1)), "gelu"
     with pytest.raises(RuntimeError, match="activation 'gelu', which comes after the sum"):
-        layer(given)
+        layer(operand)
     grid = init_device_mesh(x.device.type, (2, 1))
     layer.weight = place(weight, Replicate(), Replicate(), on=grid)
     with pytest.raises(RuntimeError, match="must have the same one, of one dimension"):
@@ -230,7 +230,7 @@ def refused(rank):
     halves = DTensor.from_local(weight.detach(), mesh, [Partial()])
     layer.weight = nn.Parameter(halves)
     with pytest.raises(RuntimeError, match="the weight has the placement"):
-        layer(given)
+        layer(operand)
 
 
 def test_what_is_refused(device):

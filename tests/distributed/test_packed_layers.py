@@ -51,9 +51,9 @@ def with_fsdp(rank, format):
     assert processes.same(model(ones()), expected(ones()))
     model(ones()).sum().backward()
     state = model.state_dict()
-    for name, each in expected.state_dict().items():
-        saved = full_tensor(state[name])
-        assert saved.dtype is each.dtype and torch.equal(bits(saved), bits(each))
+    for name, tensor in expected.state_dict().items():
+        full = full_tensor(state[name])
+        assert full.dtype is tensor.dtype and torch.equal(bits(full), bits(tensor))
 
 
 @formats
@@ -73,12 +73,12 @@ def of_dtensors(rank):
     _, largest = tcgemm.linear(x, packed, bias, residual=rows, amax=True)
     for placement, result in ((R, R), (S0, S0), (S1, R)):
         a = distribute_tensor(x, devices, [placement])
-        addends = [distribute_tensor(each, devices, [R]) for each in (bias, rows)]
+        addends = [distribute_tensor(tensor, devices, [R]) for tensor in (bias, rows)]
         out = torch.ops.tcgemm.packed_mm.default(a, order, None, *addends, **words)
         assert isinstance(out, DTensor) and out.placements == (result,)
         assert torch.equal(out.full_tensor(), expected)
-        found, amax = torch.ops.tcgemm.packed_mm_amax(a, order, None, *addends, **words)
-        assert torch.equal(found.full_tensor(), expected)
+        product, amax = torch.ops.tcgemm.packed_mm_amax(a, order, None, *addends, **words)
+        assert torch.equal(product.full_tensor(), expected)
         assert torch.equal(amax.full_tensor(), largest)
     with pytest.raises(RuntimeError) as caught:
         tcgemm.linear(distribute_tensor(x, devices, [S0]), packed)
@@ -100,12 +100,12 @@ def packs_dtensors(rank):
         rules = ("int4", 32, 7.0, "float32", zeros)
         expected = torch.ops.tcgemm._pack_weight(w, None, None, *rules)
         for placement, result in ((R, R), (S0, S0), (S1, R)):
-            found = torch.ops.tcgemm._pack_weight(
+            results = torch.ops.tcgemm._pack_weight(
                 distribute_tensor(w, devices, [placement]), None, None, *rules
             )
-            for mine, each in zip(found, expected, strict=True):
-                assert torch.equal(mine.full_tensor(), each)
-            assert found[0].placements == found[1].placements == (result,)
+            for result_part, exact in zip(results, expected, strict=True):
+                assert torch.equal(result_part.full_tensor(), exact)
+            assert results[0].placements == results[1].placements == (result,)
 
 
 def test_rows_of_a_weight_are_packed_where_they_are(device):

@@ -65,24 +65,24 @@ def near(tensor):
 
 def train(rank, kind):
     """The weights, the kept positions and the clipped norm are as in one process."""
-    alone, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # the model of process 0 counts
-    expected, found = trained(alone), trained(model)
-    bound = near(alone[0].weight)
-    torch.testing.assert_close(found, expected, rtol=bound, atol=bound)
+    reference, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # the model of process 0 counts
+    expected, curve = trained(reference), trained(model)
+    bound = near(reference[0].weight)
+    torch.testing.assert_close(curve, expected, rtol=bound, atol=bound)
     assert expected[2 * STEPS - 2] < expected[0]
     for index in (0, 2):
-        ours, right = model[index], alone[index]
-        assert isinstance(ours.weight, DTensor) and isinstance(ours.bias, DTensor)
-        if ours.refresh_every:  # else nothing needs the number
-            assert ours._changes == right._changes == STEPS - 1
+        layer, exact = model[index], reference[index]
+        assert isinstance(layer.weight, DTensor) and isinstance(layer.bias, DTensor)
+        if layer.refresh_every:  # else nothing needs the number
+            assert layer._changes == exact._changes == STEPS - 1
         for name in ("weight", "bias"):
-            full = getattr(ours, name).full_tensor()
-            torch.testing.assert_close(full, getattr(right, name), rtol=bound, atol=bound)
+            full = getattr(layer, name).full_tensor()
+            torch.testing.assert_close(full, getattr(exact, name), rtol=bound, atol=bound)
         if bound < 0.01:  # roundings do not decide which elements are kept
             piece = (slice(24 * rank, 24 * rank + 24), slice(None))[:: 1 if index == 0 else -1]
-            kept = right.kept.to_dense()[piece]
-            torch.testing.assert_close(ours.kept.to_dense(), kept, rtol=bound, atol=bound)
-            assert torch.equal(ours.kept.to_dense() == 0, kept == 0)
+            positions = exact.kept.to_dense()[piece]
+            torch.testing.assert_close(layer.kept.to_dense(), positions, rtol=bound, atol=bound)
+            assert torch.equal(layer.kept.to_dense() == 0, positions == 0)
 
 
 @every_kind
@@ -92,27 +92,27 @@ def test_training_is_that_of_one_process(kind, device):
 
 def evaluate(rank, kind):
     """After a step, and after a checkpoint was read into the weight, which no version shows."""
-    model, alone = (model_of(kind, bias=False) for _ in range(2))  # the prepared path has no bias
+    model, local = (model_of(kind, bias=False) for _ in range(2))  # the prepared path has no bias
     parallelize_module(model, processes.mesh(), PLAN)
-    x = torch.randn(4, 32, dtype=alone[0].weight.dtype, device=processes.device())
+    x = torch.randn(4, 32, dtype=local[0].weight.dtype, device=processes.device())
     torch.distributed.broadcast(x, 0)
     bound = near(x)
     model.eval()
-    alone.eval()
+    local.eval()
     for change in ("none", "step", "read"):
         if change == "step":
-            trained(alone, 1)
+            trained(local, 1)
             trained(model, 1)
         with torch.no_grad():
             if change == "read":
-                alone[2].weight.mul_(2)
+                local[2].weight.mul_(2)
                 model[2].weight.to_local().mul_(2)
             out = model(x)
             assert torch.equal(model(x), out)
-            torch.testing.assert_close(out, alone(x), rtol=bound, atol=bound)
+            torch.testing.assert_close(out, local(x), rtol=bound, atol=bound)
         torch.testing.assert_close(model(x).detach(), out)
-    ours, right = (each.to_linear().weight for each in (model[0], alone[0]))
-    torch.testing.assert_close(ours, right[24 * rank : 24 * rank + 24], rtol=bound, atol=1e-3)
+    weight, exact = (network.to_linear().weight for network in (model[0], local[0]))
+    torch.testing.assert_close(weight, exact[24 * rank : 24 * rank + 24], rtol=bound, atol=1e-3)
 
 
 @every_kind
@@ -122,13 +122,13 @@ def test_results_between_steps(kind, device):
 
 def kept(rank):
     """The positions are those that the layer had, whatever the dense weight has become."""
-    alone = model_of("never")
-    trained(alone, clip=10)
-    assert not torch.equal(alone[0].kept.to_dense() != 0, tcgemm.prune24(alone[0].weight) != 0)
-    model = parallelize_module(copy.deepcopy(alone), processes.mesh(), PLAN)
+    local = model_of("never")
+    trained(local, clip=10)
+    assert not torch.equal(local[0].kept.to_dense() != 0, tcgemm.prune24(local[0].weight) != 0)
+    model = parallelize_module(copy.deepcopy(local), processes.mesh(), PLAN)
     x = torch.ones(4, 32, device=processes.device())
     bound = near(x)
-    torch.testing.assert_close(model.eval()(x), alone.eval()(x), rtol=bound, atol=bound)
+    torch.testing.assert_close(model.eval()(x), local.eval()(x), rtol=bound, atol=bound)
 
 
 def test_the_kept_positions_stay(device):
@@ -142,31 +142,31 @@ def states(rank, folder):
     x = torch.ones(4, 32, device=processes.device())
     expected = model.eval()(x).detach()
     state = model.state_dict()
-    assert all(isinstance(each, DTensor) for each in state.values())
+    assert all(isinstance(tensor, DTensor) for tensor in state.values())
     assert state["0.weight.values"].shape == (48, 16) and state["2.weight"].shape == (24, 48)
     assert state["2.weight.format"].full_tensor().tolist()[1:] == [2, 48]
     checkpoint.save(state, checkpoint_id=folder)
-    alone = model_of("straight_through", 5)
-    read = {key: torch.zeros_like(each) for key, each in alone.state_dict().items()}
-    checkpoint.load(read, checkpoint_id=folder)
-    alone.load_state_dict(read)
+    reference = model_of("straight_through", 5)
+    saved = {key: torch.zeros_like(tensor) for key, tensor in reference.state_dict().items()}
+    checkpoint.load(saved, checkpoint_id=folder)
+    reference.load_state_dict(saved)
     bound = near(x)
-    torch.testing.assert_close(alone.eval()(x).detach(), expected, rtol=bound, atol=bound)
-    for given in (read, state):
-        other = parallel("straight_through", 6)
-        other.load_state_dict(given)
-        assert torch.equal(other.eval()(x).detach(), expected)
-        for ours, theirs in zip(other.parameters(), model.parameters(), strict=True):
-            assert torch.equal(ours.to_local(), theirs.to_local())
-    frozen = {key: each for key, each in read.items() if not key.endswith(".weight")}
-    dense = {key: each for key, each in read.items() if key.endswith(("bias", ".weight"))}
-    for given in (frozen, dense):
-        other = parallel("straight_through", 7)
-        alone = model_of("straight_through", 7)
-        for each in (other, alone):
-            each.load_state_dict(given)
-        out = alone.eval()(x).detach()
-        torch.testing.assert_close(other.eval()(x).detach(), out, rtol=bound, atol=bound)
+    torch.testing.assert_close(reference.eval()(x).detach(), expected, rtol=bound, atol=bound)
+    for content in (saved, state):
+        twin = parallel("straight_through", 6)
+        twin.load_state_dict(content)
+        assert torch.equal(twin.eval()(x).detach(), expected)
+        for parameter, exact in zip(twin.parameters(), model.parameters(), strict=True):
+            assert torch.equal(parameter.to_local(), exact.to_local())
+    frozen = {key: tensor for key, tensor in saved.items() if not key.endswith(".weight")}
+    dense = {key: tensor for key, tensor in saved.items() if key.endswith(("bias", ".weight"))}
+    for content in (frozen, dense):
+        twin = parallel("straight_through", 7)
+        reference = model_of("straight_through", 7)
+        for tensor in (twin, reference):
+            tensor.load_state_dict(content)
+        out = reference.eval()(x).detach()
+        torch.testing.assert_close(twin.eval()(x).detach(), out, rtol=bound, atol=bound)
 
 
 def test_states(device):
@@ -179,14 +179,14 @@ def sharded(rank):
     names = ("data", "model")
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
     model = parallelize_module(model_of("straight_through"), mesh["model"], PLAN)
-    other = copy.deepcopy(model)
-    for layer in (*other, other):
+    twin = copy.deepcopy(model)
+    for layer in (*twin, twin):
         fully_shard(layer, mesh=mesh["data"])
-    assert torch.equal(trained(model), trained(other))
-    state, right = other.state_dict(), model.state_dict()
-    assert state.keys() == right.keys()
-    for name, each in right.items():
-        assert torch.equal(state[name].full_tensor(), each.full_tensor()), name
+    assert torch.equal(trained(model), trained(twin))
+    state, exact = twin.state_dict(), model.state_dict()
+    assert state.keys() == exact.keys()
+    for name, tensor in exact.items():
+        assert torch.equal(state[name].full_tensor(), tensor.full_tensor()), name
 
 
 def test_fully_shard_of_parallel_layers(device):

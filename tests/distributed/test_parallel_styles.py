@@ -66,8 +66,8 @@ def plan():
 
 def column_parallel(rank, kind):
     """Columns of the result have the bits of one process, and so has the gradient of each."""
-    x, whole = inputs(), swapped(kind).up
-    expected = whole(x)
+    x, reference = inputs(), swapped(kind).up
+    expected = reference(x)
     layer = parallelize_module(swapped(kind).up, processes.mesh(), ColwiseParallel())
     out = layer(x)
     assert layer.out_features == 256 and out.shape == (2, 8, 256)
@@ -85,8 +85,8 @@ def test_a_column_parallel_layer(kind, device):
 
 def column_then_row(rank, kind, bias):
     x, y = inputs(), inputs()
-    whole = swapped(kind, bias=bias)
-    expected = whole(x)
+    reference = swapped(kind, bias=bias)
+    expected = reference(x)
     expected.square().sum().backward()
     model = parallelize_module(swapped(kind, bias=bias), processes.mesh(), plan())
     out = model(y)
@@ -96,11 +96,11 @@ def column_then_row(rank, kind, bias):
     torch.testing.assert_close(out, expected, rtol=0, atol=near)
     near = 2 * rounding * x.grad.abs().max().item()
     torch.testing.assert_close(y.grad, x.grad, rtol=0, atol=near)
-    others = [torch.empty_like(out) for _ in range(2)]
-    torch.distributed.all_gather(others, out.detach())
-    assert torch.equal(*others)
-    weights = sum(each.numel() for each in model.buffers())
-    assert weights < 0.6 * sum(each.numel() for each in whole.buffers())
+    copies = [torch.empty_like(out) for _ in range(2)]
+    torch.distributed.all_gather(copies, out.detach())
+    assert torch.equal(*copies)
+    weights = sum(buffer.numel() for buffer in model.buffers())
+    assert weights < 0.6 * sum(buffer.numel() for buffer in reference.buffers())
     with torch.no_grad():
         assert torch.equal(model.eval()(y), out)
 
@@ -130,17 +130,17 @@ def sequence_parallel(rank, kind):
     near = 0.08 * expected.abs().max().item() if out.is_cuda else 1e-5  # as above
     torch.testing.assert_close(out, expected[:, 4 * rank : 4 * rank + 4], rtol=1e-5, atol=near)
     out.backward(g[:, 4 * rank : 4 * rank + 4])
-    for right, bound in (
+    for exact, bound in (
         (x, 0.08 if out.is_cuda else 1e-5),
         (z, 0.02 if kind == "sparse" else 0.1),
     ):
-        mine = right.grad[:, 4 * rank : 4 * rank + 4]
-        near = bound * mine.abs().max().item()
-        torch.testing.assert_close(part.grad, mine, rtol=1e-5, atol=near)
-    for ours, right in zip(split.parameters(), model.parameters(), strict=True):
-        near = bound * full_tensor(right.grad).abs().max().item()
-        ours, right = ours.grad.full_tensor(), right.grad.full_tensor()
-        torch.testing.assert_close(ours, right, rtol=1e-5, atol=near)
+        part_of_grad = exact.grad[:, 4 * rank : 4 * rank + 4]
+        near = bound * part_of_grad.abs().max().item()
+        torch.testing.assert_close(part.grad, part_of_grad, rtol=1e-5, atol=near)
+    for parameter, exact in zip(split.parameters(), model.parameters(), strict=True):
+        near = bound * full_tensor(exact.grad).abs().max().item()
+        parameter, exact = parameter.grad.full_tensor(), exact.grad.full_tensor()
+        torch.testing.assert_close(parameter, exact, rtol=1e-5, atol=near)
 
 
 @pytest.mark.parametrize("kind", ["e4m3", "sparse"])
@@ -165,11 +165,11 @@ def test_other_layers_are_torchs(device):
 def checkpointed(rank, kind, folder):
     """Saved in parts, read whole in one process, and read in parts again."""
     x = inputs()
-    whole = swapped(kind)
+    reference = swapped(kind)
     model = parallelize_module(swapped(kind), processes.mesh(), plan())
     expected = model(x)
     state = model.state_dict()
-    assert all(isinstance(each, DTensor) for each in state.values())
+    assert all(isinstance(tensor, DTensor) for tensor in state.values())
     if kind == "sparse":
         assert state["up.weight.values"].shape == (512, 128)
         assert state["down.weight.metadata"].shape == (64, 64)
@@ -177,21 +177,21 @@ def checkpointed(rank, kind, folder):
     else:
         assert state["up.weight"].shape == (512, 256) and state["down.weight"].shape == (64, 512)
     checkpoint.save(state, checkpoint_id=folder)
-    read = {key: torch.zeros_like(each) for key, each in whole.state_dict().items()}
-    checkpoint.load(read, checkpoint_id=folder)
-    for key, each in whole.state_dict().items():
-        assert torch.equal(read[key].float(), each.float()), key
-    other = parallelize_module(swapped(kind), processes.mesh(), plan())
+    content = {key: torch.zeros_like(tensor) for key, tensor in reference.state_dict().items()}
+    checkpoint.load(content, checkpoint_id=folder)
+    for key, tensor in reference.state_dict().items():
+        assert torch.equal(content[key].float(), tensor.float()), key
+    twin = parallelize_module(swapped(kind), processes.mesh(), plan())
     with torch.no_grad():
-        for each in (*other.buffers(), *other.parameters()):
-            each.zero_()
-    assert not torch.equal(other(x), expected)
-    other.load_state_dict(read)  # whole tensors
-    assert torch.equal(other(x), expected)
-    again = {key: torch.zeros_like(each) for key, each in other.state_dict().items()}
-    checkpoint.load(again, checkpoint_id=folder)
-    other.load_state_dict(again)  # DTensors
-    assert torch.equal(other(x), expected)
+        for tensor in (*twin.buffers(), *twin.parameters()):
+            tensor.zero_()
+    assert not torch.equal(twin(x), expected)
+    twin.load_state_dict(content)  # whole tensors
+    assert torch.equal(twin(x), expected)
+    reread = {key: torch.zeros_like(tensor) for key, tensor in twin.state_dict().items()}
+    checkpoint.load(reread, checkpoint_id=folder)
+    twin.load_state_dict(reread)  # DTensors
+    assert torch.equal(twin(x), expected)
 
 
 @every_kind
@@ -202,13 +202,13 @@ def test_distributed_checkpoints(kind, device):
 
 def dense_state(rank):
     """A frozen sparse layer takes a dense weight, and prunes its part."""
-    whole = swapped("sparse")
+    reference = swapped("sparse")
     model = parallelize_module(swapped("sparse"), processes.mesh(), plan())
     dense = Mlp().to(processes.device()).state_dict()
-    dense = {name: 1 - each for name, each in dense.items()}
-    for each in (whole, model):
-        each.load_state_dict(dense)
-    torch.testing.assert_close(model(inputs()), whole(inputs()))
+    dense = {name: 1 - item for name, item in dense.items()}
+    for item in (reference, model):
+        item.load_state_dict(dense)
+    torch.testing.assert_close(model(inputs()), reference(inputs()))
 
 
 def test_a_dense_state_of_parallel_sparse_layers(device):
@@ -219,7 +219,7 @@ def conv1d(rank):
     """The state of a Conv1D has weight (nx, nf): it is transposed before it is divided."""
     x = inputs()
     torch.manual_seed(13)
-    dense, other = (nn.Sequential(tcgemm.nn.Conv1D(64, 256)).to(x.device) for _ in range(2))
+    dense, twin = (nn.Sequential(tcgemm.nn.Conv1D(64, 256)).to(x.device) for _ in range(2))
 
     def quantised(model):
         model = copy.deepcopy(model)
@@ -229,10 +229,10 @@ def conv1d(rank):
     columns = ColwiseParallel(output_layouts=Replicate())
     for style in (columns, RowwiseParallel(input_layouts=Replicate())):
         model = parallelize_module(quantised(dense), processes.mesh(), {"0": style})
-        for right in (dense, other):
-            if right is other:
-                model.load_state_dict(other.state_dict())
-            out, expected = model(x), quantised(right)(x)
+        for exact_model in (dense, twin):
+            if exact_model is twin:
+                model.load_state_dict(twin.state_dict())
+            out, expected = model(x), quantised(exact_model)(x)
             near = 0.02 * expected.abs().max().item()
             torch.testing.assert_close(out, expected, rtol=0, atol=near)
             assert style is not columns or processes.same(out, expected)
@@ -252,13 +252,13 @@ def compiled(rank, kind):
         x = inputs()
         out = model(x)
         out.square().sum().backward()
-        gradients = [each.grad.full_tensor() for each in model.parameters()]
+        gradients = [parameter.grad.full_tensor() for parameter in model.parameters()]
         with torch.no_grad():
             results.append([out, x.grad, model.eval()(x), *gradients])
     # Compiled code multiplies the gradient of a learning sparse weight otherwise.
-    for index, (right, ours) in enumerate(zip(*results, strict=True)):
+    for index, (exact, result) in enumerate(zip(*results, strict=True)):
         near = 1e-3 if kind == "learns" and index > 2 else 0
-        assert (ours - right).abs().max() <= near * right.abs().max()
+        assert (result - exact).abs().max() <= near * exact.abs().max()
 
 
 @each_class
@@ -271,31 +271,31 @@ def sharded(rank, kind):
     names = ("data", "model")
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
     model = parallelize_module(swapped(kind), mesh["model"], plan())
-    other = copy.deepcopy(model)
-    for layer in (other.up, other.down, other):
+    twin = copy.deepcopy(model)
+    for layer in (twin.up, twin.down, twin):
         fully_shard(layer, mesh=mesh["data"])
     results = []
-    for each in (model, other):
+    for item in (model, twin):
         x = inputs()
-        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+        optimizer = torch.optim.SGD(item.parameters(), lr=0.1)
         for _ in range(2):
-            out = each(x)
+            out = item(x)
             out.square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
-        results.append([out, x.grad, *map(full_tensor, each.parameters())])
+        results.append([out, x.grad, *map(full_tensor, item.parameters())])
     assert all(map(torch.equal, *results))
-    saved = {name: each.clone() for name, each in other.state_dict().items()}
-    whole = {name: full_tensor(each).clone() for name, each in model.state_dict().items()}
-    assert saved.keys() == whole.keys()
-    expected = other(inputs())
-    for state in (saved, whole)[: 1 if kind == "linear" else 2]:  # torch loads DTensors alone
+    shards = {name: item.clone() for name, item in twin.state_dict().items()}
+    full_state = {name: full_tensor(item).clone() for name, item in model.state_dict().items()}
+    assert shards.keys() == full_state.keys()
+    expected = twin(inputs())
+    for state in (shards, full_state)[: 1 if kind == "linear" else 2]:  # torch loads DTensors alone
         with torch.no_grad():
-            for each in (*other.parameters(), *other.buffers()):
-                each.zero_()
-        assert not torch.equal(other(inputs()), expected)
-        other.load_state_dict(state)
-        assert torch.equal(other(inputs()), expected)
+            for item in (*twin.parameters(), *twin.buffers()):
+                item.zero_()
+        assert not torch.equal(twin(inputs()), expected)
+        twin.load_state_dict(state)
+        assert torch.equal(twin(inputs()), expected)
 
 
 @pytest.mark.parametrize("kind", ["linear", "int8", "sparse"])
@@ -304,9 +304,9 @@ def test_fully_shard_of_parallel_layers(kind, device):
 
 
 def error_of(call):
-    with pytest.raises((ValueError, RuntimeError)) as found:
+    with pytest.raises((ValueError, RuntimeError)) as error:
         call()
-    return str(found.value)
+    return str(error.value)
 
 
 def refused(rank):
@@ -330,10 +330,10 @@ def refused(rank):
         "the result."
     )
     half = {"dtype": torch.bfloat16}
-    both = SparseLinear24(64, 68, method="transposable", **half)
+    sparse = SparseLinear24(64, 68, method="transposable", **half)
     for layer, style, sizes in (
         (SparseLinear24(68, 64, **half), RowwiseParallel, "in_features is 68"),
-        (both, ColwiseParallel, "out_features is 68"),
+        (sparse, ColwiseParallel, "out_features is 68"),
     ):
         assert error(layer, style) == (
             f"{NAME}: {sizes} of a SparseLinear24 of pattern 2:4, whose groups of 4 are not "
@@ -354,20 +354,20 @@ def test_what_is_refused(device):
 
 
 def other_meshes(rank):
-    mesh, here = processes.mesh(), processes.device()
-    grid = init_device_mesh(here.type, (2, 1), mesh_dim_names=("data", "model"))
+    mesh, device = processes.mesh(), processes.device()
+    grid = init_device_mesh(device.type, (2, 1), mesh_dim_names=("data", "model"))
     for style in (ColwiseParallel, RowwiseParallel):
         for layer in (QuantLinear(64, 64), SparseLinear24(64, 64), nn.Linear(64, 64)):
-            found = error_of(lambda s=style, each=layer: parallelize_module(each, grid, s()))
-            assert found == (
+            message = error_of(lambda s=style, x=layer: parallelize_module(x, grid, s()))
+            assert message == (
                 f"{NAME}.{style.__name__}: the mesh is {grid}, but it must have one dimension; "
                 'pass such a part of it as mesh["model"].'
             )
-            assert not any(isinstance(each, DTensor) for each in layer.parameters())
+            assert not any(isinstance(x, DTensor) for x in layer.parameters())
             assert not layer._forward_hooks and tuple(layer.weight.shape) == (64, 64)
-        for made in (QuantLinear(64, 64), SparseLinear24(64, 64)):
-            layer = parallelize_module(made.to(here), mesh, style())
-            x = distribute_tensor(torch.ones(4, 64, device=here), grid["data"], [Replicate()])
+        for whole_layer in (QuantLinear(64, 64), SparseLinear24(64, 64)):
+            layer = parallelize_module(whole_layer.to(device), mesh, style())
+            x = distribute_tensor(torch.ones(4, 64, device=device), grid["data"], [Replicate()])
             assert error_of(lambda layer=layer, x=x: layer(x)) == (
                 f"{NAME}.{style.__name__}: x has the mesh {grid['data']}, but "
                 f"{type(layer).__name__} has the mesh {mesh}; pass x.full_tensor(), distributed "
@@ -390,12 +390,12 @@ def alone(rank):
             x = inputs()
             out = model(x)
             out.square().sum().backward()
-            gradients = [full_tensor(each.grad) for each in model.parameters()]
+            gradients = [full_tensor(parameter.grad) for parameter in model.parameters()]
             results.append([out, x.grad, *gradients])
         # On a GPU a float32 Linear multiplies as with a prepared weight; a parallel one does not.
         near = 1e-4 if kind == "linear" and x.is_cuda else 0
-        for ours, right in zip(*results, strict=True):
-            torch.testing.assert_close(ours, right, rtol=near, atol=near, msg=kind)
+        for result, exact in zip(*results, strict=True):
+            torch.testing.assert_close(result, exact, rtol=near, atol=near, msg=kind)
 
 
 def test_a_mesh_of_one(device):

@@ -36,7 +36,7 @@ def test_traced_stages(kind, device):
 
 def forward_schedule(rank, kind):
     x, _ = batch()
-    expected = torch.cat([model_of(kind)(each) for each in x.chunk(PARTS)])
+    expected = torch.cat([model_of(kind)(part) for part in x.chunk(PARTS)])
     pipe = split(model_of(kind), x.chunk(PARTS)[0])
     run = ScheduleGPipe(pipe.build_stage(rank, processes.device()), PARTS)
     with torch.no_grad():
@@ -54,10 +54,10 @@ def training_schedule(rank, kind, traced):
     """The gradients of microbatches."""
     x, target = batch()
     model = model_of(kind)
-    results = [model(each) for each in x.chunk(PARTS)]
-    for result, each in zip(results, target.chunk(PARTS), strict=True):
-        ((result - each).square().mean() / PARTS).backward()
-    gradients = [each.grad for each in (model[:2], model[2:])[rank].parameters()]
+    results = [model(part) for part in x.chunk(PARTS)]
+    for result, part in zip(results, target.chunk(PARTS), strict=True):
+        ((result - part).square().mean() / PARTS).backward()
+    gradients = [part.grad for part in (model[:2], model[2:])[rank].parameters()]
     model = model_of(kind)
     if traced:
         stage = split(model, x.chunk(PARTS)[0]).build_stage(rank, processes.device())
@@ -65,13 +65,13 @@ def training_schedule(rank, kind, traced):
         half = (model[:2], model[2:])[rank]
         stage = PipelineStage(half, rank, processes.WORLD_SIZE, processes.device())
 
-    def loss(result, each):
-        return (result - each).square().mean()
+    def loss(result, part):
+        return (result - part).square().mean()
 
     run = ScheduleGPipe(stage, PARTS, loss_fn=loss)
     run.step(*((x,) if rank == 0 else ()), **({"target": target} if rank else {}))
-    for each, gradient in zip(stage.submod.parameters(), gradients, strict=True):
-        torch.testing.assert_close(each.grad, gradient)
+    for part, gradient in zip(stage.submod.parameters(), gradients, strict=True):
+        torch.testing.assert_close(part.grad, gradient)
 
 
 @pytest.mark.parametrize(

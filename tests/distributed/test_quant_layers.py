@@ -53,14 +53,14 @@ def with_fsdp(rank, dtype, mixed):
     model(x).sum().backward()
     state = model.state_dict()
     assert isinstance(state["1.bias"], DTensor)
-    for name, each in model_of(0, dtype).state_dict().items():
-        saved = full_tensor(state[name])
-        assert saved.dtype is each.dtype and torch.equal(saved.float(), each.float())
-    other = model_of(1, dtype)
-    for layer in (*other, other):
+    for name, tensor in model_of(0, dtype).state_dict().items():
+        full = full_tensor(state[name])
+        assert full.dtype is tensor.dtype and torch.equal(full.float(), tensor.float())
+    twin = model_of(1, dtype)
+    for layer in (*twin, twin):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
-    other.load_state_dict(state)
-    assert torch.equal(other(x), model(x))
+    twin.load_state_dict(state)
+    assert torch.equal(twin(x), model(x))
 
 
 @dtypes

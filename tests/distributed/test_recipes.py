@@ -69,7 +69,7 @@ def swap_after_ddp(rank):
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
     assert len(tcgemm.swap_linear(model).swapped) == 2
     model(torch.ones(3, 16)).sum().backward()
-    assert all(each.grad is not None for each in model.parameters())
+    assert all(parameter.grad is not None for parameter in model.parameters())
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
     tcgemm.swap_linear(model, "module.1", to=QuantLinear)
     model(torch.ones(3, 16)).sum().backward()

@@ -70,15 +70,15 @@ def products(rank, dtype, granularity):
         expected = tcgemm.mm(
             a, b.t(), scale_a=scale_a, scale_b=scale_b.t(), bias=bias, residual=residual, **options
         )
-        given = [None if each is None else place(each, R, devices) for each in (bias, residual)]
+        addends = [None if x is None else place(x, R, devices) for x in (bias, residual)]
         for of_a, of_b, of_scale_a, of_scale_b, out in cases:
             result = tcgemm.mm(
                 place(a, of_a, devices),
                 place(b, of_b, devices).t(),
                 scale_a=place(scale_a, of_scale_a, devices),
                 scale_b=place(scale_b, of_scale_b, devices).t(),
-                bias=given[0],
-                residual=given[1],
+                bias=addends[0],
+                residual=addends[1],
                 **options,
             )
             assert result.placements == (out,), (of_a, of_b, result.placements)
@@ -103,22 +103,22 @@ def gradients(rank, granularity):
     sums = [(S1, S0, R, R, Partial())] if granularity == "tensor" else []
     cases = [(S0, R, rows, R, S0), (R, S1, R, columns, S1), *sums]
     for activation in (None, "relu"):
-        leaves = [each.clone().requires_grad_() for each in (a, b, bias, residual)]
+        leaves = [tensor.clone().requires_grad_() for tensor in (a, b, bias, residual)]
         expected = scaled(*leaves, *scales, activation)
-        right = torch.autograd.grad(expected.square().sum(), leaves)
+        exact = torch.autograd.grad(expected.square().sum(), leaves)
         for of_a, of_b, of_scale_a, of_scale_b, out in cases:
             at = (of_a, of_b, R, R)
-            theirs = [
-                place(*each, devices) for each in zip((a, b, bias, residual), at, strict=True)
+            inputs = [
+                place(*tensor, devices) for tensor in zip((a, b, bias, residual), at, strict=True)
             ]
-            theirs = [each.requires_grad_() for each in theirs]
+            inputs = [tensor.requires_grad_() for tensor in inputs]
             constants = map(place, scales, (of_scale_a, of_scale_b), [devices] * 2)
-            result = scaled(*theirs, *constants, activation)
+            result = scaled(*inputs, *constants, activation)
             if activation is None:
                 assert result.placements == (out,)
             assert torch.equal(full(result), expected)
-            found = torch.autograd.grad(result.square().sum(), theirs)
-            assert all(map(torch.equal, map(full, found), right)), (of_a, of_b)
+            results = torch.autograd.grad(result.square().sum(), inputs)
+            assert all(map(torch.equal, map(full, results), exact)), (of_a, of_b)
 
 
 def scaled(a, b, bias, residual, scale_a, scale_b, activation):
@@ -138,7 +138,7 @@ def no_partial_sums(rank):
     for options in ({"activation": "relu", "out_dtype": torch.float32}, {"out_dtype": S8}):
         scales = {"scale_a": scale_a / 2, "scale_b": scale_b.t()}
         expected = tcgemm.mm(a, b.t(), **scales, **options)
-        scales = {name: place(each, R, devices) for name, each in scales.items()}
+        scales = {name: place(tensor, R, devices) for name, tensor in scales.items()}
         operand_a, operand_b = place(a, S1, devices), place(b, S1, devices).t()
         result = tcgemm.mm(operand_a, operand_b, **scales, **options)
         assert result.placements != (Partial(),)
@@ -154,9 +154,9 @@ def with_amax(rank):
     a, b = integers(M, K).half(), integers(N, K).half()
     expected, amax = tcgemm.mm(a, b.t(), amax=True)
     for of_a, of_b, out in ((S0, R, S0), (R, S0, S1)):
-        result, found = tcgemm.mm(place(a, of_a, devices), place(b, of_b, devices).t(), amax=True)
-        assert result.placements == (out,) and found.placements == (Partial("max"),)
-        assert torch.equal(full(result), expected) and torch.equal(full(found), amax)
+        result, maximum = tcgemm.mm(place(a, of_a, devices), place(b, of_b, devices).t(), amax=True)
+        assert result.placements == (out,) and maximum.placements == (Partial("max"),)
+        assert torch.equal(full(result), expected) and torch.equal(full(maximum), amax)
 
 
 def test_amax_is_the_largest_of_all_processes(device):
@@ -169,23 +169,23 @@ def quantized(rank, granularity):
     x *= torch.logspace(-2, 2, K, device=x.device)
     values, scale = tcgemm.quantize(x, S8, granularity)
     for dim in range(3):
-        ours = tcgemm.quantize(place(x, Shard(dim), devices), S8, granularity)
-        kept = granularity != "tensor" and dim < (1 if granularity == "128x128" else 2)
-        if kept:
-            assert [each.placements for each in ours] == [(Shard(dim),)] * 2
-        assert torch.equal(full(ours[0]), values) and torch.equal(full(ours[1]), scale)
-        given = tcgemm.quantize(
+        parts_of_x = tcgemm.quantize(place(x, Shard(dim), devices), S8, granularity)
+        is_sharded = granularity != "tensor" and dim < (1 if granularity == "128x128" else 2)
+        if is_sharded:
+            assert [tensor.placements for tensor in parts_of_x] == [(Shard(dim),)] * 2
+        assert torch.equal(full(parts_of_x[0]), values) and torch.equal(full(parts_of_x[1]), scale)
+        outputs = tcgemm.quantize(
             place(x, Shard(dim), devices),
             S8,
             granularity,
-            scale=place(scale, Shard(dim) if kept else R, devices),
+            scale=place(scale, Shard(dim) if is_sharded else R, devices),
             amax=True,
         )
-        assert torch.equal(full(given[0]), values)
+        assert torch.equal(full(outputs[0]), values)
         _, _, amax = tcgemm.quantize(x, S8, granularity, scale=scale, amax=True)
-        assert torch.equal(full(given[2]), amax)
+        assert torch.equal(full(outputs[2]), amax)
         if granularity == "tensor":
-            assert given[0].placements == (Shard(dim),)
+            assert outputs[0].placements == (Shard(dim),)
 
 
 @pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
@@ -202,10 +202,10 @@ def quantized_linear(rank, granularity, prepared):
         weight, scale = tcgemm.quantize(weight, E4M3, granularity)
     leaves = [x, bias, residual] + ([] if prepared else [weight])
     for placements in itertools.product((R, Shard(0), Shard(1)), (R, Shard(0))):
-        plain = [each.clone().requires_grad_() for each in leaves]
+        plain = [tensor.clone().requires_grad_() for tensor in leaves]
         own = [
-            place(each, placement, devices).requires_grad_()
-            for each, placement in zip(leaves, (placements[0], R, R, placements[1]), strict=False)
+            place(tensor, placement, devices).requires_grad_()
+            for tensor, placement in zip(leaves, (placements[0], R, R, placements[1]), strict=False)
         ]
         results = []
         for x_, bias_, residual_, *weight_ in (plain, own):
@@ -218,11 +218,11 @@ def quantized_linear(rank, granularity, prepared):
             g = torch.ones(out.shape, device=x.device)
             g = place(g, R, devices) if distributed else g
             results.append([out, *torch.autograd.grad(out, [x_, bias_, residual_, *weight_], g)])
-        for theirs, ours in zip(*results, strict=True):
+        for exact_result, result in zip(*results, strict=True):
             # DTensors take torch's operators for the gradient of gelu, which round otherwise.
-            exact = theirs is results[0][0]
+            exact = exact_result is results[0][0]
             tolerance = {"rtol": 1e-5, "atol": 1e-4} if exact else {"rtol": 0.02, "atol": 0.02}
-            torch.testing.assert_close(full(ours), theirs.detach(), **tolerance)
+            torch.testing.assert_close(full(result), exact_result.detach(), **tolerance)
 
 
 @pytest.mark.parametrize("prepared", [False, True])
@@ -237,34 +237,34 @@ def two_of_four(rank):
     pruned = OPS.prune24(w, "2:4")
     values, metadata, count = OPS.compress24(pruned, "2:4")
     for placement in (R, S0, S1):
-        whole = R if placement == S1 else placement
-        ours = OPS.prune24(place(w, placement, devices), "2:4")
-        assert ours.placements == (whole,) and torch.equal(full(ours), pruned)
+        result_placement = R if placement == S1 else placement
+        result = OPS.prune24(place(w, placement, devices), "2:4")
+        assert result.placements == (result_placement,) and torch.equal(full(result), pruned)
         square = OPS.prune24(place(w, placement, devices), "2:4", True)
         assert torch.equal(full(square), OPS.prune24(w, "2:4", True))
         parts = OPS.compress24(place(pruned, placement, devices), "2:4")
-        for ours, right in zip(parts, (values, metadata, count), strict=True):
-            assert torch.equal(full(ours), right)
-        where = place(metadata, whole, devices)
-        back = OPS.decompress24(place(values, whole, devices), where, 64, "2:4")
-        assert back.placements == (whole,) and torch.equal(full(back), pruned)
-        kept = OPS.gather24(place(w, placement, devices), where, "2:4")
-        assert kept.placements == (whole,) and torch.equal(full(kept), values)
+        for result, part in zip(parts, (values, metadata, count), strict=True):
+            assert torch.equal(full(result), part)
+        positions = place(metadata, result_placement, devices)
+        dense = OPS.decompress24(place(values, result_placement, devices), positions, 64, "2:4")
+        assert dense.placements == (result_placement,) and torch.equal(full(dense), pruned)
+        gathered = OPS.gather24(place(w, placement, devices), positions, "2:4")
+        assert gathered.placements == (result_placement,) and torch.equal(full(gathered), values)
     x = integers(32, 64).bfloat16()
     exact = OPS.prune24(integers(64, 64).bfloat16(), "2:4")
     values, metadata, _ = OPS.compress24(exact, "2:4")
     if x.is_cuda:  # whose kernels read tiles
         metadata = OPS.tile24(metadata, 64, "2:4", values.dtype)
-    sparse, where = place(values, R, devices), place(metadata, R, devices)
-    right = OPS.scaled_mm(x, values.t(), sparse_b=metadata)
+    sparse, positions = place(values, R, devices), place(metadata, R, devices)
+    part = OPS.scaled_mm(x, values.t(), sparse_b=metadata)
     left = OPS.scaled_mm(values, x.t(), sparse_a=metadata)
-    assert torch.equal(left, right.t())
+    assert torch.equal(left, part.t())
     for placement in (R, S0, S1):
-        operand, kept = place(x, placement, devices), placement if placement == S0 else R
-        out = OPS.scaled_mm(operand, sparse.t(), sparse_b=where)
-        assert out.placements == (kept,) and torch.equal(full(out), right)
-        out = OPS.scaled_mm(sparse, operand.t(), sparse_a=where)
-        assert out.placements == (S1 if kept == S0 else R,) and torch.equal(full(out), left)
+        operand, gathered = place(x, placement, devices), placement if placement == S0 else R
+        out = OPS.scaled_mm(operand, sparse.t(), sparse_b=positions)
+        assert out.placements == (gathered,) and torch.equal(full(out), part)
+        out = OPS.scaled_mm(sparse, operand.t(), sparse_a=positions)
+        assert out.placements == (S1 if gathered == S0 else R,) and torch.equal(full(out), left)
 
 
 def test_conversions_and_products_of_2_4(device):
@@ -276,19 +276,19 @@ def sparse_tensors(rank):
     devices = processes.mesh()
     weight = tcgemm.compress24(normal(32, 64).bfloat16(), prune=True)
     x = place(normal(8, 64).bfloat16(), S0, devices).requires_grad_()
-    with pytest.raises(RuntimeError) as found:
+    with pytest.raises(RuntimeError) as error:
         tcgemm.linear(x, weight)
-    assert str(found.value) == (
+    assert str(error.value) == (
         "tcgemm.linear: an operand is a SparseTensor24, but another tensor is a DTensor, which is "
         "not multiplied with it; pass to_local() of a DTensor that is sharded by rows, or make a "
         "tcgemm.nn.SparseLinear24 parallel with the styles of tcgemm.integrations.tensor_parallel."
     )
     values, metadata, _tiles = weight.stored()
-    where = metadata if not x.is_cuda else OPS.tile24(metadata, 64, "2:4", values.dtype)
-    out = OPS.scaled_mm(x, place(values, R, devices).t(), sparse_b=place(where, R, devices))
-    with pytest.raises(RuntimeError) as found:
+    positions = metadata if not x.is_cuda else OPS.tile24(metadata, 64, "2:4", values.dtype)
+    out = OPS.scaled_mm(x, place(values, R, devices).t(), sparse_b=place(positions, R, devices))
+    with pytest.raises(RuntimeError) as error:
         out.sum().backward()
-    assert str(found.value) == (
+    assert str(error.value) == (
         "tcgemm.scaled_mm: an operand is given by the values of a sparse matrix, whose derivatives "
         "the operator does not know; multiply a tcgemm.SparseTensor24."
     )
@@ -301,16 +301,16 @@ def test_what_sparse_products_of_dtensors_refuse(device):
 def one_process_and_other_meshes(rank):
     """A mesh of one process, and operands of two meshes."""
     two = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=("a", "b"))
-    alone = two["b"]
+    submesh = two["b"]
     a, b = integers(M, K), integers(K, N)
-    out = tcgemm.mm(distribute_tensor(a, alone, [S1]), distribute_tensor(b, alone, [S0]))
+    out = tcgemm.mm(distribute_tensor(a, submesh, [S1]), distribute_tensor(b, submesh, [S0]))
     assert torch.equal(out.full_tensor(), a @ b)
     with pytest.raises(RuntimeError, match=r"[Mm]esh"):
-        tcgemm.mm(distribute_tensor(a, alone, [R]), distribute_tensor(b, processes.mesh(), [R]))
+        tcgemm.mm(distribute_tensor(a, submesh, [R]), distribute_tensor(b, processes.mesh(), [R]))
     values, _ = tcgemm.quantize(distribute_tensor(a, two, [S0, S1]), S8, "row")
     assert torch.equal(values.full_tensor(), tcgemm.quantize(a, S8, "row")[0])
     with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor"):
-        tcgemm.mm(distribute_tensor(a, alone, [R]), b)
+        tcgemm.mm(distribute_tensor(a, submesh, [R]), b)
 
 
 def test_meshes(device):

@@ -40,36 +40,36 @@ def parallel(model, **options):
     return parallelize_module(model, processes.mesh(), {"0": SequenceParallel(**options)})
 
 
-def assert_near(kind, ours, right):
+def assert_near(kind, result, exact):
     """A part of x has a scale of its own in Float8Linear, and other sums elsewhere."""
-    bound = 0.1 if kind == "float8" else 1e-2 if ours.is_cuda else 1e-5
-    assert (ours - right).norm() <= bound * right.norm()
+    bound = 0.1 if kind == "float8" else 1e-2 if result.is_cuda else 1e-5
+    assert (result - exact).norm() <= bound * exact.norm()
 
 
 def gradients(rank, kind, bias):
-    alone = layer_of(kind, bias=bias)
-    model = parallel(copy.deepcopy(alone))
+    reference = layer_of(kind, bias=bias)
+    model = parallel(copy.deepcopy(reference))
     x, g = batch()
-    mine = slice(3 * rank, 3 * rank + 3)
-    part = x[:, mine].clone().requires_grad_()
+    rows = slice(3 * rank, 3 * rank + 3)
+    part = x[:, rows].clone().requires_grad_()
     x.requires_grad_()
-    expected = alone(x)
+    expected = reference(x)
     expected.backward(g)
     out = model(part)
     assert out.placements == (Shard(1),) and out.shape == expected.shape
     out.backward(distribute_tensor(g, processes.mesh(), [Shard(1)]))
     if kind != "float8":
-        assert processes.same(out.to_local(), expected[:, mine])
-        assert processes.same(part.grad, x.grad[:, mine])
+        assert processes.same(out.to_local(), expected[:, rows])
+        assert processes.same(part.grad, x.grad[:, rows])
     assert_near(kind, out.full_tensor(), expected)
-    assert_near(kind, part.grad, x.grad[:, mine])
-    for ours, right in zip(model.parameters(), alone.parameters(), strict=True):
-        if not right.numel():
+    assert_near(kind, part.grad, x.grad[:, rows])
+    for parameter, exact in zip(model.parameters(), reference.parameters(), strict=True):
+        if not exact.numel():
             continue  # the placeholder of a QuantLinear without a bias
-        assert isinstance(ours, DTensor)
-        assert_near(kind, ours.grad.full_tensor(), right.grad)
+        assert isinstance(parameter, DTensor)
+        assert_near(kind, parameter.grad.full_tensor(), exact.grad)
         if kind in (*OURS, "float8"):  # as clip_grad_norm_ expects them
-            assert ours.grad.placements == (Replicate(),)
+            assert parameter.grad.placements == (Replicate(),)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -88,31 +88,31 @@ def trained(model, x, target, steps=4):
         norm = nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         optimizer.step()
         optimizer.zero_grad()
-        losses += [float(full_tensor(each)) for each in (loss, norm)]
+        losses += [float(full_tensor(value)) for value in (loss, norm)]
     return losses
 
 
 def train(rank, kind):
     """The tensors of process 0 count, and the clipped steps are as in one process."""
-    alone, model = layer_of(kind), parallel(layer_of(kind, 3 + rank))
+    reference, model = layer_of(kind), parallel(layer_of(kind, 3 + rank))
     x, target = batch()
-    placed = [distribute_tensor(each, processes.mesh(), [Shard(1)]) for each in (x, target)]
-    expected, losses = trained(alone, x, target), trained(model, *placed)
+    placed = [distribute_tensor(tensor, processes.mesh(), [Shard(1)]) for tensor in (x, target)]
+    expected, losses = trained(reference, x, target), trained(model, *placed)
     assert expected[-2] < expected[0]
     near = 1e-2 if x.is_cuda else 1e-4
     torch.testing.assert_close(losses, expected, rtol=near, atol=0)
     out = model.eval()(placed[0])
-    torch.testing.assert_close(out.full_tensor(), alone.eval()(x), rtol=near, atol=near)
+    torch.testing.assert_close(out.full_tensor(), reference.eval()(x), rtol=near, atol=near)
     state = model.state_dict()
-    for name, right in alone.state_dict().items():
+    for name, exact in reference.state_dict().items():
         assert state[name].placements == (Replicate(),)
-        ours, right = state[name].to_local().cpu().float(), right.cpu().float()
-        torch.testing.assert_close(ours, right, rtol=near, atol=near)
-    other = parallel(layer_of(kind, 9)).eval()
-    other.load_state_dict(alone.state_dict())
-    assert processes.same(other(placed[0]).full_tensor(), alone(x))
-    other.load_state_dict(state)
-    assert torch.equal(other(placed[0]).full_tensor(), out.full_tensor())
+        tensor_of_model, exact = state[name].to_local().cpu().float(), exact.cpu().float()
+        torch.testing.assert_close(tensor_of_model, exact, rtol=near, atol=near)
+    twin = parallel(layer_of(kind, 9)).eval()
+    twin.load_state_dict(reference.state_dict())
+    assert processes.same(twin(placed[0]).full_tensor(), reference(x))
+    twin.load_state_dict(state)
+    assert torch.equal(twin(placed[0]).full_tensor(), out.full_tensor())
 
 
 @each_of_ours
@@ -122,14 +122,14 @@ def test_training_and_the_state(kind, device):
 
 def placements(rank, kind):
     """x may be a DTensor of any placement, and the sequence any dimension but the last one."""
-    alone, (x, _) = layer_of(kind), batch()
-    expected = alone(x)
+    reference, (x, _) = layer_of(kind), batch()
+    expected = reference(x)
     mesh = processes.mesh()
-    for dim, other in ((0, Shard(2)), (-2, Replicate())):
-        model = parallel(copy.deepcopy(alone), sequence_dim=dim, use_local_output=True)
-        out = model(distribute_tensor(x, mesh, [other]))
+    for dim, placement in ((0, Shard(2)), (-2, Replicate())):
+        model = parallel(copy.deepcopy(reference), sequence_dim=dim, use_local_output=True)
+        out = model(distribute_tensor(x, mesh, [placement]))
         assert type(out) is torch.Tensor and processes.same(out, expected.chunk(2, dim)[rank])
-    model = parallel(copy.deepcopy(alone), sequence_dim=0)
+    model = parallel(copy.deepcopy(reference), sequence_dim=0)
     out = model(x.flatten(0, 1)[TOKENS * rank : TOKENS * rank + TOKENS])
     assert processes.same(out.full_tensor(), expected.flatten(0, 1))
 
@@ -150,12 +150,12 @@ def compiled(rank, kind):
         part = x.clone().requires_grad_()
         out = model(part)
         out.square().sum().backward()
-        found = [each.grad.full_tensor() for each in model.parameters()]
-        results.append([out, part.grad, *found])
-    for index, (right, ours) in enumerate(zip(*results, strict=True)):
+        grads = [parameter.grad.full_tensor() for parameter in model.parameters()]
+        results.append([out, part.grad, *grads])
+    for index, (exact, result) in enumerate(zip(*results, strict=True)):
         # Compiled code multiplies the gradient of a learning sparse weight otherwise.
         near = 1e-3 if kind == "learns" and index > 1 else 0
-        assert (ours - right).abs().max() <= near * right.abs().max()
+        assert (result - exact).abs().max() <= near * exact.abs().max()
 
 
 @every_kind
@@ -185,14 +185,14 @@ def refused(rank):
     mesh = processes.mesh()
 
     def error(call):
-        with pytest.raises((ValueError, RuntimeError)) as found:
+        with pytest.raises((ValueError, RuntimeError)) as message:
             call()
-        return str(found.value)
+        return str(message.value)
 
     grid = init_device_mesh(mesh.device_type, (2, 1))
     for layer in (QuantLinear(K, N), nn.LayerNorm(K)):
-        found = error(lambda layer=layer: parallelize_module(layer, grid, SequenceParallel()))
-        assert found == (
+        message = error(lambda layer=layer: parallelize_module(layer, grid, SequenceParallel()))
+        assert message == (
             f"{NAME}: the mesh is {grid}, but it must have one dimension; pass such a part of it "
             'as mesh["model"].'
         )

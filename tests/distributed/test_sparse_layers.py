@@ -55,10 +55,10 @@ def train(rank, kind):
         model = layers = model_of(**OPTIONS)
         for layer in (*model, model):
             fully_shard(layer, mesh=processes.mesh())
-    alone = model_of(**OPTIONS)
-    expected = losses_of(alone)
+    reference = model_of(**OPTIONS)
+    expected = losses_of(reference)
     torch.testing.assert_close(losses_of(model), expected, rtol=1e-5, atol=1e-6)
-    assert layers[0]._changes == layers[2]._changes == alone[0]._changes == STEPS - 1
+    assert layers[0]._changes == layers[2]._changes == reference[0]._changes == STEPS - 1
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
@@ -76,14 +76,14 @@ def forward_of_frozen(rank):
 
 
 def test_ddp_sends_a_frozen_weight(device):
-    (ours, state), (theirs, their_state) = processes.run(forward_of_frozen, device=device)
-    assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], ours[0])
+    (results, state), (other_results, their_state) = processes.run(forward_of_frozen, device=device)
+    assert torch.equal(results[0], other_results[0]) and torch.equal(results[1], results[0])
     expected = model_of(0, learns=False)
     assert state.keys() == expected.state_dict().keys()
-    for name, each in expected.state_dict().items():
-        assert torch.equal(state[name], each) and torch.equal(their_state[name], each)
+    for name, tensor in expected.state_dict().items():
+        assert torch.equal(state[name], tensor) and torch.equal(their_state[name], tensor)
     near = 0 if device == "cpu" else 1e-2  # this process computes on the CPU
-    torch.testing.assert_close(ours[0], expected.eval()(ones()).detach(), rtol=near, atol=near)
+    torch.testing.assert_close(results[0], expected.eval()(ones()).detach(), rtol=near, atol=near)
 
 
 def sharded(seed, mesh):
@@ -95,36 +95,36 @@ def sharded(seed, mesh):
 
 def save_and_load(rank, folder):
     mesh = processes.mesh()
-    model, other, third = (sharded(seed, mesh) for seed in (0, 5, 6))
+    model, twin, third = (sharded(seed, mesh) for seed in (0, 5, 6))
     x = ones()
     losses_of(model, 3)
     state = model.state_dict()
     assert isinstance(state["0.weight.values"], DTensor)
-    other.load_state_dict(state)
+    twin.load_state_dict(state)
     checkpoint.save(state, checkpoint_id=folder)
-    loaded = third.state_dict()
-    checkpoint.load(loaded, checkpoint_id=folder)
-    third.load_state_dict(loaded)
-    results = [each.eval()(x).detach() for each in (model, other, third)]
+    content = third.state_dict()
+    checkpoint.load(content, checkpoint_id=folder)
+    third.load_state_dict(content)
+    results = [item.eval()(x).detach() for item in (model, twin, third)]
     model[0].refresh()
-    full = {name: full_tensor(each).clone() for name, each in state.items()}
+    full = {name: full_tensor(item).clone() for name, item in state.items()}
     return results, full, model[0].kept.to_dense()
 
 
 def test_the_state_of_a_sharded_model(device, tmp_path):
-    both = processes.run(save_and_load, tmp_path, device=device)
-    (results, full, kept), (theirs, _, their_kept) = both
-    for each in (*results, *theirs):
-        assert torch.equal(each, results[0])
-    assert torch.equal(kept, their_kept)
+    outputs = processes.run(save_and_load, tmp_path, device=device)
+    (results, full, positions), (other_results, _, other_positions) = outputs
+    for value in (*results, *other_results):
+        assert torch.equal(value, results[0])
+    assert torch.equal(positions, other_positions)
     model = model_of(7, **OPTIONS)
     assert full.keys() == model.state_dict().keys()
     model.load_state_dict(full)
     near = {"rtol": 1e-2, "atol": 1e-2} if device == "cuda" else {}
     torch.testing.assert_close(model.eval()(ones()), results[0], **near)
-    again = model.state_dict()
-    for name, each in full.items():
-        assert torch.equal(again[name], each)
+    reloaded = model.state_dict()
+    for name, value in full.items():
+        assert torch.equal(reloaded[name], value)
 
 
 def call_without_the_root(rank):

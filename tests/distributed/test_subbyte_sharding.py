@@ -26,12 +26,12 @@ def int4_products(rank):
     for of_a, of_b, out in ((S0, R, S0), (R, S1, S1), (S1, S0, Partial()), (R, R, R)):
         left = placed(a.bytes, of_a, devices)
         right = placed(b.bytes, {S1: S0, S0: S1, R: R}[of_b], devices).t()
-        got = OPS._int4_mm(left, right, types="s4,s4")
-        assert isinstance(got, DTensor)
-        assert got.placements == (out,)
-        assert torch.equal(got.full_tensor().cpu(), exact)
+        result = OPS._int4_mm(left, right, types="s4,s4")
+        assert isinstance(result, DTensor)
+        assert result.placements == (out,)
+        assert torch.equal(result.full_tensor().cpu(), exact)
     scale = torch.rand(M, 1).to(a.device)
-    got, amax = OPS._int4_mm_amax(
+    result, amax = OPS._int4_mm_amax(
         placed(a.bytes, S0, devices),
         placed(b.bytes, R, devices).t(),
         placed(scale, S0, devices),
@@ -39,7 +39,7 @@ def int4_products(rank):
         out_dtype=F32,
     )
     expected, largest = OPS._int4_mm_amax(a.bytes, b.bytes.t(), scale, types="s4,s4", out_dtype=F32)
-    assert torch.equal(got.full_tensor(), expected)
+    assert torch.equal(result.full_tensor(), expected)
     assert torch.equal(amax.full_tensor(), largest)
 
 
@@ -50,10 +50,10 @@ def binary_products(rank):
     cases = ((S0, R, S0), (R, S0, S1), (R, R, R))
     for (of_a, of_b, out), operation in itertools.product(cases, ("and", "xor", "pm1")):
         left, right = placed(a.bytes, of_a, devices), placed(b.bytes, of_b, devices).t()
-        got = OPS._binary_mm(left, right, k=K, operation=operation)
-        assert got.placements == (out,)
+        result = OPS._binary_mm(left, right, k=K, operation=operation)
+        assert result.placements == (out,)
         expected = subbyte.count(a, b.t(), operation).to(S32)
-        assert torch.equal(got.full_tensor().cpu(), expected)
+        assert torch.equal(result.full_tensor().cpu(), expected)
 
 
 @pytest.mark.parametrize("products", [int4_products, binary_products])

@@ -41,7 +41,7 @@ def place(tensor, devices, *placements):
 
 def gradients_of(model):
     """The whole gradients of the parameters."""
-    return [full_tensor(each.grad).clone() for each in model.parameters()]
+    return [full_tensor(parameter.grad).clone() for parameter in model.parameters()]
 
 
 class Mlp(nn.Module):
@@ -50,8 +50,8 @@ class Mlp(nn.Module):
         self.up = tcgemm.nn.Linear(K, 12, bias, activation=activation)
         self.down = tcgemm.nn.Linear(12, N, bias)
         with torch.no_grad():
-            for each in self.parameters():
-                each.copy_(integers(*each.shape))
+            for parameter in self.parameters():
+                parameter.copy_(integers(*parameter.shape))
         self.to(processes.device())
 
     def forward(self, x):
@@ -122,13 +122,13 @@ def products(rank, name, shape):
     placed = [[R, Partial(), *map(Shard, range(tensor.dim()))] for tensor in tensors]
     if name in ("addmm", "baddbmm"):
         placed[0] = [R, Shard(0)]
-    others_at = [Shard(0)] * (len(shape) - 1)  # of the further dimensions of the mesh
+    rest = [Shard(0)] * (len(shape) - 1)  # of the further dimensions of the mesh
     for options in OPTIONS:
         if name == "linear" and options["bias"] != (N,):  # its bias has one dimension
             options = {**options, "bias": (N,)}
-        addends = {key: integers(*each) for key, each in options.items() if type(each) is tuple}
-        options = {key: each for key, each in options.items() if type(each) is not tuple}
-        leaves = [each.clone().requires_grad_() for each in (*tensors, *addends.values())]
+        addends = {key: integers(*value) for key, value in options.items() if type(value) is tuple}
+        options = {key: value for key, value in options.items() if type(value) is not tuple}
+        leaves = [value.clone().requires_grad_() for value in (*tensors, *addends.values())]
         expected = function(
             *leaves[: len(tensors)],
             **dict(zip(addends, leaves[len(tensors) :], strict=True)),
@@ -136,20 +136,20 @@ def products(rank, name, shape):
         )
         gradients = torch.autograd.grad(expected.square().sum(), leaves)
         for placements in itertools.product(*placed):
-            theirs = [
-                place(tensor, devices, placement, *others_at).requires_grad_()
+            operands = [
+                place(tensor, devices, placement, *rest).requires_grad_()
                 for tensor, placement in zip(tensors, placements, strict=True)
             ]
-            others = [
-                place(each, devices, *[R] * len(shape)).requires_grad_()
-                for each in addends.values()
+            addend_tensors = [
+                place(value, devices, *[R] * len(shape)).requires_grad_()
+                for value in addends.values()
             ]
-            named = dict(zip(addends, others, strict=True))
-            out = function(*theirs, **named, **options)
+            keywords = dict(zip(addends, addend_tensors, strict=True))
+            out = function(*operands, **keywords, **options)
             assert isinstance(out, DTensor) and torch.equal(out.full_tensor(), expected)
-            got = torch.autograd.grad(out.square().sum(), [*theirs, *others])
-            for ours, right in zip(got, gradients, strict=True):
-                assert torch.equal(ours.full_tensor(), right)
+            results = torch.autograd.grad(out.square().sum(), [*operands, *addend_tensors])
+            for result, exact in zip(results, gradients, strict=True):
+                assert torch.equal(result.full_tensor(), exact)
 
 
 @some("name", CALLS, [name for name in CALLS if name != "baddbmm"])
@@ -207,8 +207,8 @@ def sequence_parallel(rank):
     sharded = distribute_tensor(x, processes.mesh(), [Shard(1)])
     weight = distribute_tensor(integers(N, K), processes.mesh(), [R]).requires_grad_()
     tcgemm.linear(sharded, weight).sum().backward()
-    right = x.flatten(0, 1).sum(0).expand(N, K)
-    assert torch.equal(weight.grad.full_tensor(), right)
+    exact = x.flatten(0, 1).sum(0).expand(N, K)
+    assert torch.equal(weight.grad.full_tensor(), exact)
 
 
 def test_sequence_parallel(device):
@@ -247,5 +247,5 @@ before = "tcgemm.ops.sharding" in sys.modules
 import torch.distributed.tensor
 print(before, "tcgemm.ops.sharding" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout.split() == [str(first != "tcgemm"), "True"], done.stderr
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.stdout.split() == [str(first != "tcgemm"), "True"], process.stderr

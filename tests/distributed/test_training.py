@@ -15,15 +15,15 @@ NEAR_8_BITS = {"cpu": 1e-5, "cuda": 1e-2}
 
 def same_batch(rank, kind, wrapper):
     x, target = batch()
-    ours, results = losses_of(wrapped(kind, wrapper, rank if wrapper == "ddp" else 0), x, target)
-    theirs, expected = losses_of(reference(kind, wrapper), x, target)
-    assert ours[-1] < ours[0]
+    losses, results = losses_of(wrapped(kind, wrapper, rank if wrapper == "ddp" else 0), x, target)
+    exact_losses, expected = losses_of(reference(kind, wrapper), x, target)
+    assert losses[-1] < losses[0]
     if processes.device().type == "cpu":
-        assert ours == theirs
+        assert losses == exact_losses
         assert all(map(torch.equal, results, expected))
     else:  # a Parameter in gathered memory may have other kernels
         near = 1e-2 if wrapper == "fsdp2_mixed" or kind in EIGHT_BITS else 1e-3
-        torch.testing.assert_close(ours, theirs, rtol=near, atol=near)
+        torch.testing.assert_close(losses, exact_losses, rtol=near, atol=near)
         torch.testing.assert_close(results, expected, rtol=near, atol=near)
 
 
@@ -33,14 +33,14 @@ def test_the_same_batch_gives_the_bits_of_one_process(kind, wrapper, device):
 
 
 def parts_of_a_batch(rank, kind, wrapper):
-    ours, _ = losses_of(wrapped(kind, wrapper), *batch(rank), steps=3)
-    theirs, _ = losses_of(reference(kind, wrapper), *batch(), steps=3)
-    mean = torch.tensor(ours, device=processes.device())
+    losses, _ = losses_of(wrapped(kind, wrapper), *batch(rank), steps=3)
+    exact_losses, _ = losses_of(reference(kind, wrapper), *batch(), steps=3)
+    mean = torch.tensor(losses, device=processes.device())
     torch.distributed.all_reduce(mean)
     near = (NEAR_8_BITS if kind in EIGHT_BITS else NEAR)[mean.device.type]
     if kind == "float8":
         near = 1e-2  # a part of the batch has a scale of its own
-    expected = torch.tensor(theirs, device=mean.device)
+    expected = torch.tensor(exact_losses, device=mean.device)
     torch.testing.assert_close(mean / processes.WORLD_SIZE, expected, rtol=near, atol=0)
 
 

@@ -23,17 +23,17 @@ STYLES = {
 
 def train(rank, kind):
     assert torch.distributed.get_world_size() == 1
-    expected, right = losses_of(model_of(kind), *batch())
+    expected, exact = losses_of(model_of(kind), *batch())
     assert expected[-1] < expected[0]
     for tool in ("ddp", "fsdp2"):
         losses, results = losses_of(WRAPPERS[tool](model_of(kind)), *batch())
-        assert losses == expected and all(map(torch.equal, results, right)), tool
+        assert losses == expected and all(map(torch.equal, results, exact)), tool
     for style in STYLES.values():
         model = parallelize_module(model_of(kind), processes.mesh(), {"2": style()})
         losses, results = losses_of(model, *batch())
         # torch's operators sum the gradient of a bias that is a DTensor.
         near = 1e-5 if kind == "linear" else 0
-        torch.testing.assert_close((losses, results), (expected, right), rtol=near, atol=near)
+        torch.testing.assert_close((losses, results), (expected, exact), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("kind", LAYERS)

@@ -90,31 +90,31 @@ def test_torch_compresses_a_tensor_without_the_pattern():
 def test_the_result_scale_of_scaled_mm_divides_on_the_cpu():
     """On CUDA torch multiplies by it, or ignores it: pytorch#190449."""
     a, b, half = torch.ones(16, 16).to(E4M3), torch.ones(16, 16).to(E4M3).t(), torch.tensor(0.5)
-    one = torch.tensor(1.0)
-    theirs = torch._scaled_mm(a, b, one, one, scale_result=half, out_dtype=E4M3)
-    ours = tcgemm.mm(a, b, scale_out=half, out_dtype=E4M3)
-    assert theirs.float().unique().tolist() == [32] and ours.float().unique().tolist() == [8]
+    unit = torch.tensor(1.0)
+    by_torch = torch._scaled_mm(a, b, unit, unit, scale_result=half, out_dtype=E4M3)
+    out = tcgemm.mm(a, b, scale_out=half, out_dtype=E4M3)
+    assert by_torch.float().unique().tolist() == [32] and out.float().unique().tolist() == [8]
 
 
 @of_torch_2_11
 def test_float8_results_of_scaled_mm():
-    a, b, one = torch.ones(16, 16).to(E4M3), torch.ones(16, 16).to(E4M3).t(), torch.tensor(1.0)
-    assert torch._scaled_mm(a, b, one, one).dtype is E4M3
-    theirs = torch._scaled_mm(a, b, one * 100, one, out_dtype=E4M3)
-    ours = tcgemm.mm(a, b, scale_a=one * 100, out_dtype=E4M3)
-    assert theirs.float().isnan().all() and ours.float().unique().tolist() == [448]
+    a, b, unit = torch.ones(16, 16).to(E4M3), torch.ones(16, 16).to(E4M3).t(), torch.tensor(1.0)
+    assert torch._scaled_mm(a, b, unit, unit).dtype is E4M3
+    torch_result = torch._scaled_mm(a, b, unit * 100, unit, out_dtype=E4M3)
+    result = tcgemm.mm(a, b, scale_a=unit * 100, out_dtype=E4M3)
+    assert torch_result.float().isnan().all() and result.float().unique().tolist() == [448]
     with pytest.raises(RuntimeError, match="only supports per-tensor scaling for CPU backend"):
         torch._scaled_mm(a, b, torch.ones(16, 1), torch.ones(1, 16), out_dtype=torch.bfloat16)
 
 
 def test_options_of_int32_results():
     a, b = (torch.randint(-9, 9, (8, 8), dtype=torch.int8) for _ in range(2))
-    ones, zero = torch.ones(8, 8, dtype=torch.int32), torch.tensor(3, dtype=torch.int32)
+    matrix, zero = torch.ones(8, 8, dtype=torch.int32), torch.tensor(3, dtype=torch.int32)
     sums = a.int() @ b.int()
-    options = {"bias": ones[0], "residual": ones, "activation": "relu", "zero_a": zero}
-    expected = (2 * ((a.int() - 3) @ b.int()) + 3 * ones + 1).relu() + 1
-    assert torch.equal(tcgemm.addmm(ones, a, b, alpha=2, beta=3, **options), expected)
+    options = {"bias": matrix[0], "residual": matrix, "activation": "relu", "zero_a": zero}
+    expected = (2 * ((a.int() - 3) @ b.int()) + 3 * matrix + 1).relu() + 1
+    assert torch.equal(tcgemm.addmm(matrix, a, b, alpha=2, beta=3, **options), expected)
     assert torch.equal(tcgemm.mm(a, b), sums)
-    for wrong in ({"scale_a": torch.ones(1)}, {"activation": "gelu"}):
+    for options_of_floats in ({"scale_a": torch.ones(1)}, {"activation": "gelu"}):
         with pytest.raises(RuntimeError, match="is computed in integers alone"):
-            tcgemm.mm(a, b, **wrong)
+            tcgemm.mm(a, b, **options_of_floats)

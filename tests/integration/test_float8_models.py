@@ -56,7 +56,7 @@ def test_a_saved_model_is_a_usual_one(tmp_path):
     tcgemm.swap_linear(model, to=tcgemm.nn.Float8Linear)
     losses_of(model, inputs)
     model.save_pretrained(tmp_path)
-    again = type(model).from_pretrained(tmp_path)
-    tcgemm.swap_linear(again, to=tcgemm.nn.Float8Linear)
+    reloaded = type(model).from_pretrained(tmp_path)
+    tcgemm.swap_linear(reloaded, to=tcgemm.nn.Float8Linear)
     with torch.no_grad():
-        assert torch.equal(again(**inputs).logits, model.eval()(**inputs).logits)
+        assert torch.equal(reloaded(**inputs).logits, model.eval()(**inputs).logits)

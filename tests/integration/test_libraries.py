@@ -19,8 +19,8 @@ IDS = torch.arange(24).reshape(2, 12) % 60
 
 def library(name):
     """A decorator: skip the test where the package is missing."""
-    found = importlib.util.find_spec(name) is not None
-    return pytest.mark.skipif(not found, reason=f"{name} is not installed")
+    is_installed = importlib.util.find_spec(name) is not None
+    return pytest.mark.skipif(not is_installed, reason=f"{name} is not installed")
 
 
 def llama(**options):
@@ -33,12 +33,12 @@ def llama(**options):
 
 
 def weights(model):
-    return [each.detach() for each in model.parameters()]
+    return [parameter.detach() for parameter in model.parameters()]
 
 
-def assert_same(got, expected):
-    for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+def assert_same(results, expected):
+    for result, exact in zip(results, expected, strict=True):
+        torch.testing.assert_close(result, exact, rtol=1e-4, atol=1e-5)
 
 
 class Rows(torch.utils.data.Dataset):
@@ -75,11 +75,11 @@ def test_trainer_with_bf16_and_gradient_checkpointing(reentrant, tmp_path):
         transformers.Trainer(model, arguments, train_dataset=Rows()).train()
         return weights(model)
 
-    before, expected, got = weights(llama()), trained(False), trained(True)
-    for start, one, other in zip(before, got, expected, strict=True):
-        step = (other - start).norm()
+    before, expected, weights_after = weights(llama()), trained(False), trained(True)
+    for start, result, exact in zip(before, weights_after, expected, strict=True):
+        step = (exact - start).norm()
         assert step > 0
-        assert (one - other).norm() <= 0.02 * step  # both round to bf16
+        assert (result - exact).norm() <= 0.02 * step  # both round to bf16
 
 
 @library("transformers")
@@ -88,9 +88,9 @@ def test_generate():
     expected = model.generate(IDS, max_new_tokens=6, do_sample=False, pad_token_id=0)
     tcgemm.swap_linear(model)
     with Counter() as counter:
-        got = model.generate(IDS, max_new_tokens=6, do_sample=False, pad_token_id=0)
+        result = model.generate(IDS, max_new_tokens=6, do_sample=False, pad_token_id=0)
     assert counter.count > 0
-    assert torch.equal(got, expected)
+    assert torch.equal(result, expected)
 
 
 @library("accelerate")
@@ -111,7 +111,7 @@ def test_accelerate_prepares_and_offloads():
     offloaded = copy.deepcopy(model)
     expected = model(IDS).logits
     accelerate.cpu_offload(offloaded, execution_device="cpu")
-    assert all(each.is_meta for each in offloaded.parameters())
+    assert all(parameter.is_meta for parameter in offloaded.parameters())
     assert torch.equal(offloaded(IDS).logits, expected)
 
 
@@ -152,8 +152,8 @@ def test_lora_then_8_bits():
     assert len(report.swapped) == 4
     loss = model(IDS, labels=IDS).loss
     loss.backward()
-    reached = [name for name, p in model.named_parameters() if p.grad is not None]
-    assert reached and all("lora" in name for name in reached)
+    names = [name for name, p in model.named_parameters() if p.grad is not None]
+    assert names and all("lora" in name for name in names)
 
 
 @library("lightning")

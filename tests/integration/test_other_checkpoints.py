@@ -54,10 +54,10 @@ KINDS = {
 }
 
 
-def checkpoint(folder, name, make=llama):
+def checkpoint(folder, name, build=llama):
     """Writes a checkpoint as others do; (its model class, inputs, the dense folder)."""
     config, dtype, granularity, scale_name, form = KINDS[name]
-    model, inputs = model_and_inputs(make)
+    model, inputs = model_and_inputs(build)
     dense, folder = folder / "dense", folder / "other"
     model.save_pretrained(dense)
     model.save_pretrained(folder)
@@ -68,8 +68,8 @@ def checkpoint(folder, name, make=llama):
             tensors[key], scale = tcgemm.quantize(weight, dtype, granularity)
             tensors[key.replace("weight", scale_name)] = form(scale).contiguous()
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    known = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(known | {"quantization_config": config}))
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(facts | {"quantization_config": config}))
     return type(model), inputs, dense, folder
 
 
@@ -89,21 +89,21 @@ def test_a_checkpoint_is_read_with_its_scales(name, tmp_path):
     kind, inputs, dense, folder = checkpoint(tmp_path, name)
     model = load(kind, folder)
     _, dtype, granularity, *_ = KINDS[name]
-    layers = [each for each in model.modules() if isinstance(each, tcgemm.nn.QuantLinear)]
-    assert len(layers) == 14 and {each.granularity for each in layers} == {granularity}
+    layers = [module for module in model.modules() if isinstance(module, tcgemm.nn.QuantLinear)]
+    assert len(layers) == 14 and {module.granularity for module in layers} == {granularity}
     own = TcgemmConfig(dtype=dtype, granularity=granularity)
-    wanted = logits(kind.from_pretrained(dense, quantization_config=own), inputs)
-    assert torch.equal(logits(model, inputs), wanted)
+    expected = logits(kind.from_pretrained(dense, quantization_config=own), inputs)
+    assert torch.equal(logits(model, inputs), expected)
     model.save_pretrained(tmp_path / "own")  # as any other model of tcgemm's
-    saved = json.loads((tmp_path / "own" / "config.json").read_text())["quantization_config"]
-    assert (saved["quant_method"], saved["checkpoint"]) == ("tcgemm", "tcgemm")
-    assert torch.equal(logits(kind.from_pretrained(tmp_path / "own"), inputs), wanted)
+    facts = json.loads((tmp_path / "own" / "config.json").read_text())["quantization_config"]
+    assert (facts["quant_method"], facts["checkpoint"]) == ("tcgemm", "tcgemm")
+    assert torch.equal(logits(kind.from_pretrained(tmp_path / "own"), inputs), expected)
 
 
 def test_only_layers_with_a_scale_are_swapped(tmp_path):
     """Whatever the config says of other modules: one that is dense in the file stays dense."""
     kind, inputs, dense, folder = checkpoint(tmp_path, "fp8 blocks")
-    tensors, original = (load_file(each / "model.safetensors") for each in (folder, dense))
+    tensors, original = (load_file(path / "model.safetensors") for path in (folder, dense))
     name = "model.layers.1.mlp.up_proj.weight"
     tensors[name] = original[name]
     del tensors[f"{name}_scale_inv"]
@@ -137,8 +137,8 @@ def test_experts_are_refused(tmp_path):
             tensors[key], torch.float8_e4m3fn, "128x128"
         )
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    known = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(known | {"quantization_config": FP8}))
+    facts = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(facts | {"quantization_config": FP8}))
     with pytest.raises(ValueError, match=r"no linear layers of this model|no layer that"):
         load(type(model), folder)
 
@@ -149,10 +149,10 @@ def test_a_model_within_another_is_read(tmp_path):
     model = load(transformers.AutoModel, folder)
     assert type(model).__name__ == "LlamaModel"
     assert isinstance(model.layers[0].self_attn.q_proj, tcgemm.nn.QuantLinear)
-    whole = load(transformers.LlamaForCausalLM, folder)
+    network = load(transformers.LlamaForCausalLM, folder)
     with torch.no_grad():
-        found = model.eval()(**inputs).last_hidden_state
-        assert torch.equal(found, whole.eval().model(**inputs).last_hidden_state)
+        states = model.eval()(**inputs).last_hidden_state
+        assert torch.equal(states, network.eval().model(**inputs).last_hidden_state)
 
 
 def test_a_scale_of_another_shape_is_refused(tmp_path, caplog, monkeypatch):
@@ -193,8 +193,8 @@ def test_weights_alone_are_refused():
 
 
 def test_configs_of_transformers_are_taken():
-    found = TcgemmConfig.of(transformers.FineGrainedFP8Config(weight_block_size=(128, 128)))
-    assert (found.checkpoint, found.granularity, found.dtype) == (
+    config = TcgemmConfig.of(transformers.FineGrainedFP8Config(weight_block_size=(128, 128)))
+    assert (config.checkpoint, config.granularity, config.dtype) == (
         *("fp8", "128x128"),
         "float8_e4m3fn",
     )
@@ -205,8 +205,8 @@ def test_configs_of_transformers_are_taken():
 def test_patterns_of_compressed_tensors():
     model, _ = model_and_inputs(bert)
     names = [name for name, _ in model.named_modules()]
-    found = integration._modules(r"re:.*attention\.self\.query$", names)
-    assert len(found) == 2 and all(name.endswith("query") for name in found)
+    matches = integration._modules(r"re:.*attention\.self\.query$", names)
+    assert len(matches) == 2 and all(name.endswith("query") for name in matches)
 
 
 def test_files_that_are_no_safetensors(tmp_path):

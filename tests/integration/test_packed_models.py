@@ -31,7 +31,7 @@ def config(name):
 
 
 def packed_layers(model):
-    return {n: each for n, each in model.named_modules() if isinstance(each, PackedLinear)}
+    return {n: module for n, module in model.named_modules() if isinstance(module, PackedLinear)}
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -43,13 +43,13 @@ def test_a_model_is_saved_and_loaded_with_the_same_bits(name, tmp_path):
     assert len(packed_layers(model)) == 14 and not torch.equal(expected, dense)
     assert (expected - dense).abs().max() < 0.4 * dense.abs().max()
     model.save_pretrained(tmp_path / "packed")
-    again = kind.from_pretrained(tmp_path / "packed", **DTYPE)
-    assert torch.equal(logits(again, inputs), expected)
-    for name, layer in packed_layers(again).items():
-        mine, its = layer.state_dict(), model.get_submodule(name).state_dict()
-        assert mine.keys() == its.keys()
-        assert all(torch.equal(bits(mine[each]), bits(its[each])) for each in mine)
-    assert again.dtype is torch.bfloat16 and again.generate(IDS[:1], max_new_tokens=2).shape == (
+    twin = kind.from_pretrained(tmp_path / "packed", **DTYPE)
+    assert torch.equal(logits(twin, inputs), expected)
+    for name, layer in packed_layers(twin).items():
+        copy, state = layer.state_dict(), model.get_submodule(name).state_dict()
+        assert copy.keys() == state.keys()
+        assert all(torch.equal(bits(copy[key]), bits(state[key])) for key in copy)
+    assert twin.dtype is torch.bfloat16 and twin.generate(IDS[:1], max_new_tokens=2).shape == (
         1,
         14,
     )
@@ -61,8 +61,8 @@ def test_layers_whose_inputs_groups_do_not_divide_stay(tmp_path):
     model = kind.from_pretrained(tmp_path / "dense", quantization_config=options, **DTYPE)
     assert {name.rpartition(".")[2] for name in packed_layers(model)} == {"down_proj"}
     model.save_pretrained(tmp_path / "packed")
-    again = kind.from_pretrained(tmp_path / "packed", **DTYPE)
-    assert packed_layers(again).keys() == packed_layers(model).keys()
+    reloaded = kind.from_pretrained(tmp_path / "packed", **DTYPE)
+    assert packed_layers(reloaded).keys() == packed_layers(model).keys()
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_qlora(name):
     base = packed_layers(model)
     before = {n: {k: v.clone() for k, v in e.state_dict().items()} for n, e in base.items()}
     learning = [n for n, p in model.named_parameters() if p.requires_grad]
-    assert len(base) == 14 and learning and all("lora_" in each for each in learning)
+    assert len(base) == 14 and learning and all("lora_" in word for word in learning)
     losses = trained(model)
     assert losses[-1] < 0.9 * losses[0]
     for name, layer in base.items():
-        found = layer.state_dict()
-        assert all(torch.equal(bits(found[key]), bits(old)) for key, old in before[name].items())
+        state = layer.state_dict()
+        assert all(torch.equal(bits(state[key]), bits(old)) for key, old in before[name].items())
 
 
 def test_merge_makes_a_dense_layer_and_unmerge_puts_the_packed_one_back():

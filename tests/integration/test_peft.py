@@ -44,7 +44,7 @@ def wrapped(kind, order, **options):
 
 
 def base_layers(model):
-    return [each for each in model.modules() if isinstance(each, (QuantLinear, SparseLinear24))]
+    return [x for x in model.modules() if isinstance(x, (QuantLinear, SparseLinear24))]
 
 
 def trained(model, steps=12):
@@ -69,13 +69,13 @@ every_kind = pytest.mark.parametrize("kind", LAYERS)
 @every_kind
 def test_adapters_learn_and_the_base_stays(kind, order):
     model = wrapped(kind, order)
-    before = [{k: v.clone() for k, v in each.state_dict().items()} for each in base_layers(model)]
+    before = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in base_layers(model)]
     assert len(before) == 2
     losses = trained(model)
     assert losses[-1] < 0.95 * losses[0]
-    for each, old in zip(base_layers(model), before, strict=True):
-        new = each.state_dict()
-        assert all(torch.equal(new[key].float(), old[key].float()) for key in old)
+    for layer, old_state in zip(base_layers(model), before, strict=True):
+        state = layer.state_dict()
+        assert all(torch.equal(state[key].float(), old_state[key].float()) for key in old_state)
 
 
 @every_kind
@@ -97,8 +97,8 @@ def test_merge_and_unmerge(kind, order):
         assert not base_layers(model)
         torch.testing.assert_close(merged, expected, **SPARSE)
     else:
-        kept = {(each.dtype, each.granularity) for each in base_layers(model)}
-        assert kept == {(each.dtype, each.granularity) for each in state}
+        kinds = {(layer.dtype, layer.granularity) for layer in base_layers(model)}
+        assert kinds == {(layer.dtype, layer.granularity) for layer in state}
         assert (merged - expected).abs().max() < 0.15 * expected.abs().max()
     assert not torch.equal(merged, expected)
     model.unmerge_adapter()
@@ -122,9 +122,9 @@ def test_merge_and_unload(kind):
 def test_merged_weights_are_the_sum():
     model = wrapped("sparse", "LoRA last", init_lora_weights=False)
     layer = model.base_model.model[0]
-    wanted = layer.base_layer.weight.to_dense() + layer.get_delta_weight("default")
+    expected = layer.base_layer.weight.to_dense() + layer.get_delta_weight("default")
     plain = model.merge_and_unload()
-    torch.testing.assert_close(plain[0].weight, wanted)
+    torch.testing.assert_close(plain[0].weight, expected)
 
 
 def test_two_adapters_are_rounded_once():
@@ -134,8 +134,8 @@ def test_two_adapters_are_rounded_once():
     base, deltas = layer.base_layer, [layer.get_delta_weight(name) for name in ("default", "more")]
     layer.merge(adapter_names=["default"])
     layer.merge(adapter_names=["more"])
-    wanted = tcgemm.quantize(base.to_linear().weight.detach() + sum(deltas), torch.int8, "row")
-    assert torch.equal(layer.base_layer.weight.values, wanted[0])
+    expected = tcgemm.quantize(base.to_linear().weight.detach() + sum(deltas), torch.int8, "row")
+    assert torch.equal(layer.base_layer.weight.values, expected[0])
     assert layer.merged_adapters == ["default", "more"]
     layer.unmerge()
     assert layer.base_layer is base and layer.merged_adapters == []
@@ -148,8 +148,8 @@ def test_adapters_are_saved_and_loaded(order, tmp_path):
     model.save_pretrained(tmp_path)
     fresh = build()
     tcgemm.swap_linear(fresh, **LAYERS["e4m3"])
-    loaded = peft.PeftModel.from_pretrained(fresh, tmp_path)
-    assert torch.equal(loaded.eval()(X), model.eval()(X))
+    reloaded = peft.PeftModel.from_pretrained(fresh, tmp_path)
+    assert torch.equal(reloaded.eval()(X), model.eval()(X))
 
 
 def test_dora():

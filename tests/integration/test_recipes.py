@@ -48,14 +48,14 @@ def test_from_pretrained_knows_no_layer_of_tcgemm(tmp_path):
         model = transformers.LlamaForCausalLM(config).eval()
         tcgemm.swap_linear(model, to=to, skip="lm_head")
         model.save_pretrained(tmp_path / to.__name__)
-        other, said = transformers.LlamaForCausalLM.from_pretrained(
+        reloaded, info = transformers.LlamaForCausalLM.from_pretrained(
             tmp_path / to.__name__, output_loading_info=True
         )
         unexpected = "weight_scale" if to is QuantLinear else "weight.values"
-        assert any(name.endswith(unexpected) for name in said["unexpected_keys"])
-        lost = [name for name in said["missing_keys"] if name.endswith("q_proj.weight")]
-        assert len(lost) == (to is SparseLinear24)
-        assert not torch.allclose(other.eval()(ids).logits, model(ids).logits, atol=0.1)
+        assert any(name.endswith(unexpected) for name in info["unexpected_keys"])
+        names = [name for name in info["missing_keys"] if name.endswith("q_proj.weight")]
+        assert len(names) == (to is SparseLinear24)
+        assert not torch.allclose(reloaded.eval()(ids).logits, model(ids).logits, atol=0.1)
 
 
 @need("transformers")
@@ -126,7 +126,7 @@ def test_limits_of_onnx():
     with pytest.raises(torch.onnx.OnnxExporterError, match=name):
         torch.onnx.export(model, (x,), dynamo=True, verbose=False)
     model = model_of(QuantLinear, dtype=torch.int8)
-    rounded = [each.weight.detach().clone() for each in model]
+    rounded = [module.weight.detach().clone() for module in model]
     tcgemm.swap_linear(model, to=torch.nn.Linear, dtype=torch.float32)
     for layer, weight in zip(model, rounded, strict=True):
         assert type(layer) is torch.nn.Linear and torch.equal(layer.weight, weight)
@@ -148,24 +148,24 @@ print(tuple(load(file)(torch.ones(2, 16)).shape), "tcgemm" in sys.modules)
 def loaded_without_tcgemm(file, kind):
     """The output of a process that loads the file without the operators, then with the library."""
     command = [sys.executable, "-c", LOAD, str(file), str(_library.path().resolve()), kind]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.nightly
 def test_aot_inductor():
     names = pages.run("docs/recipes/aotinductor.md")
-    said = loaded_without_tcgemm(names["package"], "package")
-    assert said.startswith("Could not find schema for tcgemm::linear.")
-    assert said.endswith("(2, 4) False\n")
+    text = loaded_without_tcgemm(names["package"], "package")
+    assert text.startswith("Could not find schema for tcgemm::linear.")
+    assert text.endswith("(2, 4) False\n")
 
 
 def test_a_trace_needs_the_operators_and_nothing_else(tmp_path):
     with torch.no_grad():
         torch.jit.trace(model_of(), torch.ones(2, 16)).save(tmp_path / "traced.pt")
-    said = loaded_without_tcgemm(tmp_path / "traced.pt", "trace")
-    assert "Unknown builtin op: tcgemm::linear" in said and said.endswith("(2, 4) False\n")
+    text = loaded_without_tcgemm(tmp_path / "traced.pt", "trace")
+    assert "Unknown builtin op: tcgemm::linear" in text and text.endswith("(2, 4) False\n")
 
 
 def test_limits_of_traces():

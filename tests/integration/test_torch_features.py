@@ -60,7 +60,7 @@ def train(module, optimizer, steps=3):
 
 
 def gradients(module):
-    return [each.grad for each in module.parameters()]
+    return [parameter.grad for parameter in module.parameters()]
 
 
 # Training.
@@ -112,9 +112,9 @@ def selective_checkpoint(swap):
     """Products are saved, all else is computed again."""
 
     def policy(_context, op, *_args, **_kwargs):
-        kept = "linear" in str(op) or "mm" in str(op)
+        is_product = "linear" in str(op) or "mm" in str(op)
         policies = checkpoint.CheckpointPolicy
-        return policies.MUST_SAVE if kept else policies.PREFER_RECOMPUTE
+        return policies.MUST_SAVE if is_product else policies.PREFER_RECOMPUTE
 
     module = swap(model())
     contexts = functools.partial(checkpoint.create_selective_checkpoint_contexts, policy)
@@ -175,14 +175,14 @@ def pruned(swap):
 
 
 def hooks(swap):
-    seen = []
+    tensors = []
     module = swap(model())
     module[0].register_forward_pre_hook(lambda _module, inputs: (inputs[0] * 2,))
-    module[0].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-    module[2].register_full_backward_hook(lambda _module, _in, out: seen.append(out[0]))
-    module[0].weight.register_post_accumulate_grad_hook(lambda each: seen.append(each.grad))
+    module[0].register_forward_hook(lambda _module, _inputs, output: tensors.append(output))
+    module[2].register_full_backward_hook(lambda _module, _in, out: tensors.append(out[0]))
+    module[0].weight.register_post_accumulate_grad_hook(lambda p: tensors.append(p.grad))
     loss_of(module(X)).backward()
-    return seen
+    return tensors
 
 
 # Copies and states.
@@ -190,9 +190,9 @@ def hooks(swap):
 
 def deep_copy(swap):
     module = swap(model())
-    copied = copy.deepcopy(module)
+    twin = copy.deepcopy(module)
     train(module, torch.optim.SGD(module.parameters(), lr=0.1))
-    return [copied(X), module(X)]
+    return [twin(X), module(X)]
 
 
 def pickled(swap):
@@ -248,7 +248,7 @@ def deterministic(swap):
 
 def functional(swap):
     module = swap(model())
-    weights = {name: each * 0.5 for name, each in module.named_parameters()}
+    weights = {name: parameter * 0.5 for name, parameter in module.named_parameters()}
     return [functional_call(module, weights, (X,))]
 
 
@@ -268,13 +268,13 @@ def ensemble(swap):
 
 def gradients_of_each_sample(swap):
     module = swap(model())
-    weights = {name: each.detach() for name, each in module.named_parameters()}
+    weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
 
     def loss(weights, x, y):
         return ((functional_call(module, weights, (x[None],)) - y) ** 2).sum()
 
-    each = vmap(grad(loss), in_dims=(None, 0, 0))(weights, X, Y)
-    return list(each.values())
+    parameter = vmap(grad(loss), in_dims=(None, 0, 0))(weights, X, Y)
+    return list(parameter.values())
 
 
 CASES = (
@@ -306,11 +306,11 @@ CASES = (
 def check(case):
     expected = case(no_swap)
     with Counter() as counter:
-        got = case(swap)
+        results = case(swap)
     assert counter.count > 0, "no operator of tcgemm ran"
-    assert len(expected) == len(got) > 0
-    for one, other in zip(expected, got, strict=True):
-        torch.testing.assert_close(other, one, rtol=2e-5, atol=2e-6)
+    assert len(expected) == len(results) > 0
+    for exact, result in zip(expected, results, strict=True):
+        torch.testing.assert_close(result, exact, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
@@ -327,9 +327,9 @@ def test_safetensors(tmp_path):
     module = swap(model())
     save_file(module.state_dict(), tmp_path / "model.safetensors")
     assert load_file(tmp_path / "model.safetensors").keys() == model().state_dict().keys()
-    other = swap(torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.GELU(), *model()[2:]))
-    other.load_state_dict(load_file(tmp_path / "model.safetensors"))
-    assert torch.equal(other(X), module(X))
+    twin = swap(torch.nn.Sequential(torch.nn.Linear(32, 48), torch.nn.GELU(), *model()[2:]))
+    twin.load_state_dict(load_file(tmp_path / "model.safetensors"))
+    assert torch.equal(twin(X), module(X))
 
 
 def test_threads_share_a_layer():
@@ -386,17 +386,17 @@ def test_export_with_dynamic_shapes_is_saved_and_loaded(tmp_path):
     rows = torch.export.Dim("rows", min=2)
     program = torch.export.export(module, (X,), dynamic_shapes=({0: rows},))
     torch.export.save(program, tmp_path / "program.pt2")
-    loaded = torch.export.load(tmp_path / "program.pt2").module()
+    call = torch.export.load(tmp_path / "program.pt2").module()
     for count in (12, 5):
-        assert torch.equal(loaded(X[:count]), module(X[:count]))
+        assert torch.equal(call(X[:count]), module(X[:count]))
 
 
 def test_traced_by_jit_without_gradients(tmp_path):
     module = swap(model()).eval()
     with torch.no_grad():
         torch.jit.save(torch.jit.trace(module, X), tmp_path / "traced.pt")
-        loaded = torch.jit.load(tmp_path / "traced.pt")
-        assert torch.equal(loaded(X), module(X))
+        program = torch.jit.load(tmp_path / "traced.pt")
+        assert torch.equal(program(X), module(X))
 
 
 def test_traced_by_fx():

@@ -40,17 +40,17 @@ every_map = pytest.mark.parametrize(
 
 def weights(model):
     """The tensors of tcgemm's layers by name, on the CPU."""
-    found = {}
+    result = {}
     for name in layers(model):
         state = model.get_submodule(name).state_dict()
-        found |= {f"{name}.{key}": each.cpu() for key, each in state.items()}
-    return found
+        result |= {f"{name}.{key}": tensor.cpu() for key, tensor in state.items()}
+    return result
 
 
-def assert_same(got, expected):
-    assert got.keys() == expected.keys()
+def assert_same(tensors, expected):
+    assert tensors.keys() == expected.keys()
     for name, tensor in expected.items():
-        assert torch.equal(got[name], tensor), name
+        assert torch.equal(tensors[name], tensor), name
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_offloaded_weights_are_swapped_and_saved(name, offload_buffers, tmp_path
     for _ in range(2):
         assert torch.equal(logits(model, inputs), logits(expected, inputs))
     assert_same(weights(model), weights(expected))
-    assert [name for name, each in model.named_parameters() if each.is_meta] == [
+    assert [name for name, parameter in model.named_parameters() if parameter.is_meta] == [
         "model.layers.1.input_layernorm.weight",
         "model.layers.1.post_attention_layernorm.weight",
         "model.norm.weight",
         "lm_head.weight",
     ]
     model.save_pretrained(tmp_path / "swapped")
-    for loaded in (
+    for reloaded in (
         kind.from_pretrained(tmp_path / "swapped", **options),
         kind.from_pretrained(tmp_path / "swapped"),
     ):
-        assert torch.equal(logits(loaded, inputs), logits(expected, inputs))
-        assert_same(weights(loaded), weights(expected))
+        assert torch.equal(logits(reloaded, inputs), logits(expected, inputs))
+        assert_same(weights(reloaded), weights(expected))
 
 
 def test_8_bit_values_are_not_offloaded(tmp_path):
@@ -96,9 +96,9 @@ def test_8_bit_values_are_not_offloaded(tmp_path):
         "offload_folder": tmp_path / "offloaded",
         "offload_buffers": True,
     }
-    for folder, given in ("dense", {"quantization_config": config}), ("swapped", {}):
+    for folder, config_options in ("dense", {"quantization_config": config}), ("swapped", {}):
         with pytest.raises(ValueError) as error:
-            kind.from_pretrained(tmp_path / folder, **options, **given)
+            kind.from_pretrained(tmp_path / folder, **options, **config_options)
         assert str(error.value) == (
             "TcgemmConfig: offload_buffers is True and device_map offloads "
             "model.layers.1.self_attn.q_proj, a QuantLinear, but accelerate would make its 8-bit "
@@ -143,20 +143,20 @@ def test_a_model_on_a_gpu_is_saved_and_loaded_with_the_same_bits(name, device_ma
     options = {"device_map": device_map, "offload_folder": tmp_path / "offloaded"}
     model = kind.from_pretrained(tmp_path / "dense", quantization_config=config, **options)
     assert_same(weights(model), weights(on_cpu))
-    inputs = {name: each.cuda() for name, each in inputs.items()}
+    inputs = {name: tensor.cuda() for name, tensor in inputs.items()}
     expected = logits(model, inputs)
     one_gpu = kind.from_pretrained(
         tmp_path / "dense", quantization_config=config, device_map={"": 0}
     )
     assert expected.is_cuda and torch.equal(expected, logits(one_gpu, inputs))
-    written = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
-    tokens = model.generate(**inputs, **written)
+    limits = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    tokens = model.generate(**inputs, **limits)
     if name == "sparse" and not hasattr(integration.HfQuantizer, "serialized_names"):
         pytest.skip("transformers before 5.21 reads no parts")
 
     model.save_pretrained(tmp_path / "swapped")
-    loaded = kind.from_pretrained(tmp_path / "swapped", **options)
-    assert layers(loaded) == layers(model)
-    assert_same(weights(loaded), weights(model))
-    assert torch.equal(logits(loaded, inputs), expected)
-    assert torch.equal(loaded.generate(**inputs, **written), tokens)
+    reloaded = kind.from_pretrained(tmp_path / "swapped", **options)
+    assert layers(reloaded) == layers(model)
+    assert_same(weights(reloaded), weights(model))
+    assert torch.equal(logits(reloaded, inputs), expected)
+    assert torch.equal(reloaded.generate(**inputs, **limits), tokens)

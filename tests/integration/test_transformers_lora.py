@@ -37,7 +37,7 @@ def load(name, folder, device="cpu"):
     model = kind.from_pretrained(
         folder / "dense", quantization_config=config, device_map={"": device}
     )
-    return model, {name: each.to(device) for name, each in inputs.items()}
+    return model, {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def with_adapters(model):
@@ -64,7 +64,7 @@ def trainer_of(model, folder, device="cpu"):
 
 
 def copies(model):
-    return {name: each.detach().clone() for name, each in model.state_dict().items()}
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
 
 @every_config
@@ -73,14 +73,14 @@ def test_trainer_trains_the_adapters_alone(name, device, tmp_path):
     before = logits(model, inputs)
     model = with_adapters(model)
     assert torch.equal(logits(model, inputs), before)
-    old = copies(model)
+    start = copies(model)
     trainer = trainer_of(model.train(), tmp_path, device)
     trainer.train()
-    losses = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(losses) == 8 and losses[-1] < 0.95 * losses[0]
-    new = copies(model)
-    changed = {name for name in old if not torch.equal(old[name].float(), new[name].float())}
-    assert changed == {name for name in old if ".lora_" in name}
+    after = copies(model)
+    names = {name for name in start if not torch.equal(start[name].float(), after[name].float())}
+    assert names == {name for name in start if ".lora_" in name}
     expected = logits(model, inputs)
     merged = model.merge_and_unload()
     assert len(layers(merged)) == (8 if name == "sparse" else 14)
@@ -104,16 +104,16 @@ def test_all_linear_finds_no_layer_of_tcgemm(tmp_path):
 @every_config
 def test_a_merged_model_is_saved_and_loaded_with_the_same_bits(name, targets, tmp_path):
     model, inputs = load(name, tmp_path)
-    given = model.config.quantization_config
+    start = model.config.quantization_config
     config = peft.LoraConfig(target_modules=targets, init_lora_weights=False)
     merged = peft.get_peft_model(model, config).merge_and_unload()
     expected = logits(merged, inputs)
     for _ in range(2):
         merged.save_pretrained(tmp_path / "merged")
-    loaded = type(merged).from_pretrained(tmp_path / "merged")
-    assert layers(loaded) == layers(merged)
-    assert torch.equal(logits(loaded, inputs), expected)
-    assert given.modules_to_not_convert == ["lm_head"]  # may be the config of another model, too
+    reloaded = type(merged).from_pretrained(tmp_path / "merged")
+    assert layers(reloaded) == layers(merged)
+    assert torch.equal(logits(reloaded, inputs), expected)
+    assert start.modules_to_not_convert == ["lm_head"]  # may be the config of another model, too
 
 
 def test_a_dequantised_model_is_saved_without_the_config(tmp_path):
@@ -121,6 +121,6 @@ def test_a_dequantised_model_is_saved_without_the_config(tmp_path):
     tcgemm.swap_linear(model, to=torch.nn.Linear)
     expected = logits(model, inputs)
     model.save_pretrained(tmp_path / "dense again")
-    loaded = type(model).from_pretrained(tmp_path / "dense again")
-    assert not layers(loaded) and not hasattr(loaded, "hf_quantizer")
-    assert torch.equal(logits(loaded, inputs), expected)
+    reloaded = type(model).from_pretrained(tmp_path / "dense again")
+    assert not layers(reloaded) and not hasattr(reloaded, "hf_quantizer")
+    assert torch.equal(logits(reloaded, inputs), expected)

@@ -56,10 +56,10 @@ def test_a_model_is_saved_and_loaded_with_the_same_bits(make, name, saved, tmp_p
     if name != "sparse":  # pruning changes a random model beyond recognition
         assert (expected - dense).abs().max() < 0.2 * dense.abs().max()
     model.save_pretrained(tmp_path / "quantised")
-    again = kind.from_pretrained(tmp_path / "quantised")
-    assert layers(again) == layers(model)
-    assert torch.equal(logits(again, inputs), expected)
-    again.save_pretrained(tmp_path / "once more")  # what was read is saved in the same way
+    reloaded = kind.from_pretrained(tmp_path / "quantised")
+    assert layers(reloaded) == layers(model)
+    assert torch.equal(logits(reloaded, inputs), expected)
+    reloaded.save_pretrained(tmp_path / "once more")  # what was read is saved in the same way
     third = kind.from_pretrained(tmp_path / "once more")
     assert torch.equal(logits(third, inputs), expected)
 
@@ -78,8 +78,8 @@ def test_the_dense_weights_are_freed(name, saved, monkeypatch):
     dense = []
 
     def swap(model, **options):
-        layers = [each for each in model.modules() if isinstance(each, torch.nn.Linear)]
-        dense.extend(weakref.ref(each.weight) for each in layers)
+        layers = [item for item in model.modules() if isinstance(item, torch.nn.Linear)]
+        dense.extend(weakref.ref(item.weight) for item in layers)
         return tcgemm.swap_linear(model, **options)
 
     monkeypatch.setattr(integration, "swap_linear", swap)
@@ -87,7 +87,7 @@ def test_the_dense_weights_are_freed(name, saved, monkeypatch):
     config = TcgemmConfig(**CONFIGS[name])
     model = kind.from_pretrained(folder, quantization_config=config)
     gc.collect()
-    alive = [id(each()) for each in dense if each() is not None]
+    alive = [id(item()) for item in dense if item() is not None]
     assert len(dense) == 15 and alive == [id(model.lm_head.weight)]
     with pytest.raises(RuntimeError) as error:
         model.hf_quantizer.report.undo()
@@ -101,8 +101,8 @@ def test_the_dense_weights_are_freed(name, saved, monkeypatch):
 def test_names_and_patterns(saved):
     folder, kind, _ = saved(llama)
     config = TcgemmConfig(modules_to_not_convert=["lm_head", "down_proj", "model.layers.1.*"])
-    found = layers(kind.from_pretrained(folder, quantization_config=config))
-    assert found and all("layers.0." in name and "down_proj" not in name for name in found)
+    names = layers(kind.from_pretrained(folder, quantization_config=config))
+    assert names and all("layers.0." in name and "down_proj" not in name for name in names)
     config = TcgemmConfig(modules_to_not_convert=["no_such_layer"])
     with pytest.raises(RuntimeError, match="no_such_layer"):
         kind.from_pretrained(folder, quantization_config=config)
@@ -119,8 +119,8 @@ def test_options_of_from_pretrained(name, options, saved, tmp_path):
     config = TcgemmConfig(**CONFIGS[name])
     model = kind.from_pretrained(folder, quantization_config=config, **options)
     model.save_pretrained(tmp_path / "quantised")
-    again = kind.from_pretrained(tmp_path / "quantised", **options)
-    assert torch.equal(logits(again, inputs), logits(model, inputs))
+    reloaded = kind.from_pretrained(tmp_path / "quantised", **options)
+    assert torch.equal(logits(reloaded, inputs), logits(model, inputs))
 
 
 def test_an_older_transformers_does_not_read_parts(saved, tmp_path, monkeypatch):
@@ -147,16 +147,16 @@ def test_a_model_of_swap_linear_is_loaded_with_its_config(saved, tmp_path):
     tcgemm.swap_linear(model, skip="lm_head", **config.options())
     model.config.quantization_config = config
     model.save_pretrained(tmp_path / "by_hand")
-    again = kind.from_pretrained(tmp_path / "by_hand")
-    assert torch.equal(logits(again, inputs), logits(model, inputs))
+    reloaded = kind.from_pretrained(tmp_path / "by_hand")
+    assert torch.equal(logits(reloaded, inputs), logits(model, inputs))
 
 
 def test_the_saved_config(saved, tmp_path):
     folder, kind, _ = saved(llama)
     config = TcgemmConfig(dtype=torch.float8_e5m2, granularity="tensor")
     kind.from_pretrained(folder, quantization_config=config).save_pretrained(tmp_path / "q")
-    found = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
-    assert found == {
+    facts = json.loads((tmp_path / "q" / "config.json").read_text())["quantization_config"]
+    assert facts == {
         "quant_method": "tcgemm",
         "layer": "QuantLinear",
         "dtype": "float8_e5m2",
@@ -175,17 +175,17 @@ def test_without_the_import_transformers_names_the_method(saved, tmp_path):
         "from transformers import LlamaForCausalLM\n"
         f"LlamaForCausalLM.from_pretrained({str(tmp_path / 'q')!r})"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
-    assert "Unknown quantization type, got tcgemm" in done.stderr
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert "Unknown quantization type, got tcgemm" in run.stderr
 
 
 def test_generate_is_the_same_after_loading(saved, tmp_path):
     folder, kind, inputs = saved(llama)
     model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(dtype="int8"))
     model.save_pretrained(tmp_path / "q")
-    again = kind.from_pretrained(tmp_path / "q")
+    reloaded = kind.from_pretrained(tmp_path / "q")
     options = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
-    tokens = [each.eval().generate(**inputs, **options) for each in (model, again)]
+    tokens = [network.eval().generate(**inputs, **options) for network in (model, reloaded)]
     assert torch.equal(*tokens)
 
 

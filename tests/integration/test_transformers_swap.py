@@ -44,25 +44,25 @@ def test_logits_are_torchs_and_undo_restores_them(make, dtype):
         expected = model(**inputs).logits
         report = tcgemm.swap_linear(model)
         with Counter() as counter:
-            got = model(**inputs).logits
+            result = model(**inputs).logits
         assert counter.count >= len(report.swapped)
         report.undo()
         assert torch.equal(model(**inputs).logits, expected)
     if dtype is torch.float32 and make in (bert, vit, t5):
         # torch's CPU library sums some of these shapes in another order.
-        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
     else:
-        assert torch.equal(got, expected)
+        assert torch.equal(result, expected)
 
 
 @every_model
 def test_coverage(make):
     model, _ = model_and_inputs(make)
     report = tcgemm.swap_linear(model)
-    swapped, percent, others = COVERAGE[make]
+    swapped, percent, kinds = COVERAGE[make]
     assert len(report.swapped) == swapped and not report.skipped
     assert 100 * report.reached // report.weights == percent
-    assert [each.kind for each in report.not_reached] == others
+    assert [layer.kind for layer in report.not_reached] == kinds
 
 
 def test_experts_are_named():
@@ -110,10 +110,10 @@ def test_the_way_back_needs_no_report(make):
     with torch.no_grad():
         expected = model(**inputs).logits
         tcgemm.swap_linear(model)
-        other = copy.deepcopy(model)
-        tcgemm.swap_linear(other, to=torch.nn.Linear)
-        assert [type(module) for module in other.modules()] == kinds
-        assert torch.equal(other(**inputs).logits, expected)
+        twin = copy.deepcopy(model)
+        tcgemm.swap_linear(twin, to=torch.nn.Linear)
+        assert [type(module) for module in twin.modules()] == kinds
+        assert torch.equal(twin(**inputs).logits, expected)
 
 
 def test_names_and_patterns():
