@@ -2,37 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <utility>
 
+#include "core/activation.h"
 #include "core/dtype.h"
 #include "core/layout.h"
 #include "core/operands.h"
 #include "core/packed_weight.h"
 
 namespace tcgemm {
-
-enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
-
-inline constexpr int kActivations = 5;
-
-constexpr const char* name(Activation activation) {
-  constexpr const char* names[kActivations] = {"none", "relu", "gelu", "gelu_tanh", "silu"};
-  return names[static_cast<int>(activation)];
-}
-
-// Sets the activation of this name, "none" excluded. False if there is none.
-constexpr bool set_activation(std::string_view text, Activation& activation) {
-  for (int i = 1; i < kActivations; ++i) {
-    if (text != name(static_cast<Activation>(i))) continue;
-    activation = static_cast<Activation>(i);
-    return true;
-  }
-  return false;
-}
-
-// Is it a smooth function, which takes exponentials?
-constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
 
 // A batch of matrices. Strides are in elements; a stride of 0 broadcasts. Elements of a sub-byte
 // type have stride 1 along k, and the other strides are whole bytes.

@@ -3,7 +3,6 @@
 #include "cpu/activation_backward.h"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "core/integer.h"
@@ -17,29 +16,6 @@ constexpr std::int64_t kBlockRows = 256;
 constexpr std::int64_t kChunk = 512;  // columns that are converted at a time
 // Elements that are worth a thread.
 constexpr std::int64_t kWorkPerThread = 1 << 14;
-
-// The derivative of the activation at z. The formulas are those of torch, so Inf and NaN give the
-// same; erfc stands for 1 + erf, which cancels for negative z.
-float derivative(Activation activation, float z) {
-  switch (activation) {
-    case Activation::gelu: {
-      const float density = 0.398942280401432678f * std::exp(-0.5f * z * z);
-      return 0.5f * std::erfc(z * -0.707106781186547524f) + z * density;
-    }
-    case Activation::gelu_tanh: {
-      // 0.5 (1 + tanh(u)) is the logistic function of 2 u.
-      const float u2 = z * (0.0713548162726009f * (z * z) + 1.59576912160573071f);
-      const float s = 1.0f / (1.0f + std::exp(-u2));
-      return s + z * (s * (1.0f - s)) * (0.2140644488178027f * (z * z) + 1.59576912160573071f);
-    }
-    case Activation::silu: {
-      const float s = 1.0f / (1.0f + std::exp(-z));
-      return s * (1.0f + z * (1.0f - s));
-    }
-    default:
-      return 1.0f;
-  }
-}
 
 class Backward {
  public:
@@ -113,11 +89,10 @@ class Backward {
   }
 
   void multiply_derivative(const float* z, std::int64_t n, float* g) const {
-    if (task_.activation == Activation::relu) {
-      for (std::int64_t j = 0; j < n; ++j) g[j] = z[j] <= 0.0f ? 0.0f : g[j];
-      return;
-    }
-    for (std::int64_t j = 0; j < n; ++j) g[j] *= derivative(task_.activation, z[j]);
+    with_activation(task_.activation, [&]<Activation kActivation>() {
+      for (std::int64_t j = 0; j < n; ++j)
+        g[j] = Formula<kActivation, Exact<float>>::backward(g[j], z[j]);
+    });
   }
 
   const ActivationBackward& task_;

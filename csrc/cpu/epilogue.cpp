@@ -1,31 +1,10 @@
-// The arithmetic of the epilogue, and the definition of each activation.
+// The arithmetic of the epilogue.
 #include "cpu/epilogue.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace tcgemm::cpu {
 namespace {
-
-template <class T>
-T activate(Activation activation, T x) {
-  switch (activation) {
-    case Activation::relu:
-      return x < 0 ? T(0) : x;  // NaN stays
-    case Activation::gelu:
-      // erfc, not 1 + erf: no cancellation for negative x.
-      return T(0.5) * x * std::erfc(x * T(-0.70710678118654752440));
-    case Activation::gelu_tanh: {
-      // 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), again without cancellation.
-      const T u = T(0.79788456080286535588) * (x + T(0.044715) * x * x * x);
-      return x / (T(1) + std::exp(T(-2) * u));
-    }
-    case Activation::silu:
-      return x / (T(1) + std::exp(-x));
-    default:
-      return x;
-  }
-}
 
 // The order of two rounded multiplications changes the bits: the caller's scale_a comes first.
 template <class T>
@@ -77,9 +56,10 @@ void apply_epilogue(const OrientedProblem& oriented, const Kernels<T>& kernels, 
     const Matrix& z = p[Slot::z];
     kernels.store(z.dtype, values, s.n, element(z, s.batch, s.row, s.column), z.stride_col);
   }
-  if (p.activation != Activation::none) {
-    for (std::int64_t j = 0; j < s.n; ++j) values[j] = activate(p.activation, values[j]);
-  }
+  with_activation(p.activation, [&]<Activation kActivation>() {
+    for (std::int64_t j = 0; j < s.n; ++j)
+      values[j] = Formula<kActivation, Exact<T>>::forward(values[j]);
+  });
   if (load_term(Slot::residual)) {
     for (std::int64_t j = 0; j < s.n; ++j) values[j] += scratch[j];
   }

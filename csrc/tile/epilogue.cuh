@@ -7,9 +7,9 @@
 
 #include "catalog.h"
 #include "core/params.h"
-#include "ptx/approximate.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/prefetch.cuh"
+#include "tile/activation.cuh"
 
 namespace tcgemm::tile {
 
@@ -66,83 +66,6 @@ __device__ inline std::int64_t out_offset(const Epilogue& epilogue, const Window
 __device__ inline float product(float x, float y) { return __fmul_rn(x, y); }
 __device__ inline double product(double x, double y) { return __dmul_rn(x, y); }
 
-// x / (1 + 2^y), within 4 ulp. Where 2^y overflows, the reciprocal is 0, which is
-// the correct limit.
-__device__ inline float times_logistic(float x, float y) {
-  return product(x, ptx::reciprocal(1.0f + ptx::exp2(y)));
-}
-
-// erfc with a relative error of 1.2e-7 everywhere: the Chebyshev fit of W. H. Press et al.,
-// Numerical Recipes, 6.2. It has a third of the instructions of erfcf, which would dominate the
-// epilogue's time.
-__device__ inline float erfc_approx(float x) {
-  const float z = fabsf(x);
-  const float t = __fdividef(1.0f, 1.0f + 0.5f * z);
-  float p = 0.17087277f;
-  p = p * t - 0.82215223f;
-  p = p * t + 1.48851587f;
-  p = p * t - 1.13520398f;
-  p = p * t + 0.27886807f;
-  p = p * t - 0.18628806f;
-  p = p * t + 0.09678418f;
-  p = p * t + 0.37409196f;
-  p = p * t + 1.00002368f;
-  p = p * t - 1.26551223f;
-  const float tail = t * __expf(p - z * z);
-  return x < 0.0f ? 2.0f - tail : tail;
-}
-
-// Comparisons propagate NaN, as torch's activations do. 1 + erf(u) is computed as erfc(-u), which
-// has no cancellation, and 0.5 * (1 + tanh(u)) as sigmoid(2 u). Constants of exponents have the
-// factor log2(e).
-template <Activation kActivation>
-__device__ inline float activate(float x) {
-  if constexpr (kActivation == Activation::relu)
-    return x < 0.0f ? 0.0f : x;
-  else if constexpr (kActivation == Activation::gelu)
-    return 0.5f * x * erfc_approx(x * -0.70710678118654752f);
-  else if constexpr (kActivation == Activation::gelu_tanh)
-    return times_logistic(x, x * (-0.102943240f * (x * x) - 2.302208198f));
-  else
-    return times_logistic(x, -1.44269504088896341f * x);
-}
-
-// x / (1 + e^(-2 u)) = x (1 + tanh(u)) / 2 for results of at most 16 bits. With tanh its error is
-// at most 4e-6 |x|. The rounding of a bf16 or f16 result may add more, except where the result is
-// below 0.0006 |x|.
-__device__ inline float times_logistic_16bit(float x, float u) {
-  if constexpr (ptx::kAccurateTanh) {
-    const float half = 0.5f * x;
-    return __fmaf_rn(half, ptx::tanh(u), half);
-  }
-  return times_logistic(x, -2.88539008177792681f * u);
-}
-
-// The activation of a result of at most 16 bits: one special function instead of two. u of gelu is
-// x p(x^2), which approximates log(Phi(x) / Phi(-x)) / 2; it changes the result by at most
-// 4.9e-8 |x|. The coefficients are a weighted least-squares fit for |x| <= 5, iterated towards the
-// minimax. The last one is positive, so that u has the sign of x beyond.
-template <Activation kActivation>
-__device__ inline float activate_16bit(float x) {
-  if constexpr (kActivation == Activation::gelu) {
-    const float t = x * x;
-    float p = 1.756174095e-09f;
-    p = p * t - 1.322634660e-07f;
-    p = p * t + 3.964746156e-06f;
-    p = p * t - 5.530620183e-05f;
-    p = p * t - 3.259495861e-05f;
-    p = p * t + 3.633308411e-02f;
-    p = p * t + 7.978849411e-01f;
-    return times_logistic_16bit(x, x * p);
-  } else if constexpr (kActivation == Activation::gelu_tanh) {
-    return times_logistic_16bit(x, x * (0.0356774081f * (x * x) + 0.797884561f));
-  } else if constexpr (kActivation == Activation::silu) {
-    return times_logistic_16bit(x, 0.5f * x);
-  } else {
-    return activate<kActivation>(x);
-  }
-}
-
 // Moves the first kStep values to the end. Registers have no dynamic index, which would put the
 // array in local memory; so a rolled loop processes the first values and rotates the array.
 template <int kStep, class T, int kCount>
@@ -156,9 +79,8 @@ __device__ inline void rotate(T (&v)[kCount]) {
   for (int i = 0; i < kStep; ++i) v[kCount - kStep + i] = first[i];
 }
 
-template <class Activate, int kCount>
-__device__ inline void activate_all(const Activate& activate, float (&v)[kCount]) {
-  constexpr int kChains = 8;
+template <int kChains, class Activate, class T, int kCount>
+__device__ inline void activate_all(const Activate& activate, T (&v)[kCount]) {
   static_assert(kCount % kChains == 0);
 #pragma unroll 1
   for (int i = 0; i < kCount; i += kChains) {
@@ -176,28 +98,25 @@ __device__ inline void activate_each(float (&v)[kCount]) {
     v[i] = kNarrow ? activate_16bit<kActivation>(v[i]) : activate<kActivation>(v[i]);
 }
 
-// The switch is outside the loops: inside, every value would have its own branch. `narrow`: the
-// results have at most 16 bits.
+// The activation is chosen outside the loops: inside, every value would have its own branch.
+// `narrow`: the results have at most 16 bits.
 template <int kCount>
 __device__ inline void activate_all(Activation activation, bool narrow, float (&v)[kCount]) {
-  const auto with = [&]<Activation kActivation>() {
-    if (narrow)
-      activate_all([](float x) { return activate_16bit<kActivation>(x); }, v);
+  with_activation(activation, [&]<Activation kActivation>() {
+    if constexpr (kActivation == Activation::none) return;
+    if (is_smooth(kActivation) && narrow)
+      activate_all<8>([](float x) { return activate_16bit<kActivation>(x); }, v);
     else
-      activate_all([](float x) { return activate<kActivation>(x); }, v);
-  };
-  switch (activation) {
-    case Activation::none:
-      return;
-    case Activation::relu:
-      return activate_all([](float x) { return activate<Activation::relu>(x); }, v);
-    case Activation::gelu:
-      return with.template operator()<Activation::gelu>();
-    case Activation::gelu_tanh:
-      return with.template operator()<Activation::gelu_tanh>();
-    case Activation::silu:
-      return with.template operator()<Activation::silu>();
-  }
+      activate_all<8>([](float x) { return activate<kActivation>(x); }, v);
+  });
+}
+
+template <int kCount>
+__device__ inline void activate_all(Activation activation, bool, double (&v)[kCount]) {
+  with_activation(activation, [&]<Activation kActivation>() {
+    if constexpr (kActivation == Activation::none) return;
+    activate_all<4>([](double x) { return Formula<kActivation, Exact<double>>::forward(x); }, v);
+  });
 }
 
 // s32 results support relu only.
@@ -380,6 +299,7 @@ template <class T, int kCount>
 __device__ inline void finish(const Epilogue& epilogue, const Window& window, T (&v)[kCount]) {
   T beta = epilogue.beta;
   if constexpr (std::is_same_v<T, std::int32_t>) beta = epilogue.beta_s32;
+  if constexpr (std::is_same_v<T, double>) beta = epilogue.beta_f64;
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     if (i == kResidual)

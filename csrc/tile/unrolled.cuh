@@ -251,6 +251,7 @@ class UnrolledEpilogue {
     return false;
   }
 
+  // The activations that have variants. The general variant has every one.
   template <bool kAddend>
   __device__ __forceinline__ bool store_activated(const Register* fragment,
                                                   const Addends& addends) {
@@ -372,22 +373,18 @@ class UnrolledEpilogue {
   }
 
   // gelu has results of 16 bits alone: vector_path in plan/store_path.cpp.
-  template <int kCount>
+  template <int kIndex = 1, int kCount>
   __device__ __forceinline__ void activate_as(Activation activation, float (&v)[kCount]) const {
-    const auto use = [&]<Activation kActivation>() {
-      if (addressable_bits(epilogue_.out_dtype) == 16)
+    if constexpr (kIndex < kActivations) {
+      constexpr Activation kActivation{kIndex};
+      constexpr bool kHasWide = is_smooth(kActivation) && kActivation != Activation::gelu;
+      if (activation != kActivation)
+        activate_as<kIndex + 1>(activation, v);
+      else if (!kHasWide || addressable_bits(epilogue_.out_dtype) == 16)
         activate_each<kActivation, true>(v);
       else
         activate_each<kActivation, false>(v);
-    };
-    if (activation == Activation::relu)
-      activate_each<Activation::relu, true>(v);
-    else if (activation == Activation::gelu)
-      activate_each<Activation::gelu, true>(v);
-    else if (activation == Activation::gelu_tanh)
-      use.template operator()<Activation::gelu_tanh>();
-    else if (activation == Activation::silu)
-      use.template operator()<Activation::silu>();
+    }
   }
 
   template <class Unit, int kCount>

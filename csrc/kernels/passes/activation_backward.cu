@@ -11,19 +11,9 @@ namespace {
 
 template <DType kType>
 const void* select_kernel(Activation activation) {
-  const auto pointer = [](auto* kernel) { return reinterpret_cast<const void*>(kernel); };
-  switch (activation) {
-    case Activation::none:
-      return pointer(&passes::activation_backward<kType, Activation::none>);
-    case Activation::relu:
-      return pointer(&passes::activation_backward<kType, Activation::relu>);
-    case Activation::gelu:
-      return pointer(&passes::activation_backward<kType, Activation::gelu>);
-    case Activation::gelu_tanh:
-      return pointer(&passes::activation_backward<kType, Activation::gelu_tanh>);
-    default:
-      return pointer(&passes::activation_backward<kType, Activation::silu>);
-  }
+  return with_activation(activation, [&]<Activation kActivation>() {
+    return reinterpret_cast<const void*>(&passes::activation_backward<kType, kActivation>);
+  });
 }
 
 // Microseconds on an H200. The CTAs of a wave share the rate of the memory, which 80 % of a wave

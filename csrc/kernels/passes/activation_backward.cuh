@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "core/integer.h"
 #include "core/params.h"
@@ -10,10 +11,10 @@
 #include "kernels/passes/row.cuh"
 #include "kernels/passes/values.cuh"
 #include "kernels/passes/vector_reader.cuh"
-#include "ptx/approximate.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/load.cuh"
+#include "tile/activation.cuh"
 
 namespace tcgemm::passes {
 
@@ -38,54 +39,6 @@ constexpr int rows_at_once(bool activates) { return activates ? 2 : 8; }
 constexpr std::int64_t column_blocks(const ActivationBackwardParams& params) {
   return ceil_div(params.cols * addressable_bytes(params.g.dtype), std::int64_t(kVectorBytes)
                                                                        << params.log_lanes);
-}
-
-// Phi(x) + x phi(x), the derivative of x Phi(x). Phi of 16-bit operands is approximation 26.2.17 of
-// Abramowitz and Stegun, which shares phi and has an absolute error of 7.5e-8.
-template <DType kType>
-__device__ inline float gelu_derivative(float x) {
-  if constexpr (kType == DType::f32) {
-    const float density = 0.398942280401432678f * expf(-0.5f * x * x);
-    return 0.5f * erfcf(x * -0.707106781186547524f) + x * density;
-  } else {
-    const float density = 0.398942280401432678f * ptx::exp2(-0.721347520444481704f * x * x);
-    const float t = ptx::reciprocal(1.0f + 0.2316419f * fabsf(x));
-    float p = 1.330274429f;
-    p = p * t - 1.821255978f;
-    p = p * t + 1.781477937f;
-    p = p * t - 0.356563782f;
-    p = p * t + 0.319381530f;
-    const float tail = density * t * p;
-    return (x < 0.0f ? tail : 1.0f - tail) + x * density;
-  }
-}
-
-// 1 / (1 + e^-x)
-template <DType kType>
-__device__ inline float logistic(float x) {
-  if constexpr (kType == DType::f32) return 1.0f / (1.0f + expf(-x));
-  return ptx::reciprocal(1.0f + ptx::exp2(-1.44269504088896341f * x));
-}
-
-// g * activation'(z). Inf and NaN give what the formulas of torch give.
-template <DType kType, Activation kActivation>
-__device__ inline float activation_gradient(float g, float z) {
-  if constexpr (kActivation == Activation::relu) {
-    return z <= 0.0f ? 0.0f : g;
-  } else if constexpr (kActivation == Activation::gelu) {
-    return g * gelu_derivative<kType>(z);
-  } else if constexpr (kActivation == Activation::gelu_tanh) {
-    // 0.5 (1 + tanh(u)) is the logistic function of 2 u.
-    const float u2 = z * (0.0713548162726009f * (z * z) + 1.59576912160573071f);
-    const float s = logistic<kType>(u2);
-    const float u2_derivative = 0.2140644488178027f * (z * z) + 1.59576912160573071f;
-    return g * (s + z * (s * (1.0f - s)) * u2_derivative);
-  } else if constexpr (kActivation == Activation::silu) {
-    const float s = logistic<kType>(z);
-    return g * (s * (1.0f + z * (1.0f - s)));
-  } else {
-    return g;
-  }
 }
 
 __device__ inline void store_rounded(void* to, DType type, std::int64_t index, float value) {
@@ -125,6 +78,7 @@ template <DType kType, Activation kActivation>
 struct ColumnVector {
   static constexpr int kElements = kVectorBytes / bytes(kType);
   static constexpr bool kActivates = kActivation != Activation::none;
+  using Math = std::conditional_t<kType == DType::f32, Exact<float>, tile::Fast16bit>;
   static constexpr int kRows = rows_at_once(kActivates);
 
   const ActivationBackwardParams& params;
@@ -200,8 +154,7 @@ struct ColumnVector {
       float z[kElements];
       unpack<kType>(z_vector, z);
 #pragma unroll
-      for (int i = 0; i < kElements; ++i)
-        g[i] = activation_gradient<kType, kActivation>(g[i], z[i]);
+      for (int i = 0; i < kElements; ++i) g[i] = Formula<kActivation, Math>::backward(g[i], z[i]);
       store(g, index);
     }
 #pragma unroll

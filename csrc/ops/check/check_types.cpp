@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "core/dtype_rules.h"
+#include "ops/activation.h"
 #include "ops/check/check.h"
 
 namespace tcgemm::ops {
@@ -120,15 +121,6 @@ void check_addend_types(const Operator& op, const CheckedGemm& checked) {
   }
 }
 
-void check_activation(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
-  checked.activation = Activation::none;
-  if (!arguments.activation) return;
-  if (set_activation(*arguments.activation, checked.activation)) return;
-  fail(name(op), ": activation is \"", *arguments.activation,
-       "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these, or "
-       "None.");
-}
-
 // Scales and zero points.
 void check_dtype(const Operator& op, const View& view, DType type, const char* kind) {
   if (view.has_dtype && view.dtype == type) return;
@@ -178,7 +170,9 @@ void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& ch
   check_precision(op, arguments, checked);
   check_result_type(op, arguments, checked);
   check_accumulator(op, arguments, checked);
-  check_activation(op, arguments, checked);
+  checked.activation = arguments.activation
+                           ? activation_of(name(op), *arguments.activation, ", or None.")
+                           : Activation::none;
   check_scale_types(op, checked);
   check_integers(op, arguments, checked);
   check_addend_types(op, checked);

@@ -1,6 +1,7 @@
 // The checks of _sum_rows and _activation_backward, and the view of g as one batch of matrices.
 #include <algorithm>
 
+#include "ops/activation.h"
 #include "ops/merged_dim.h"
 #include "ops/operators.h"
 #include "ops/stack_reader.h"
@@ -10,13 +11,6 @@ namespace {
 
 bool is_float(DType type) {
   return type == DType::f16 || type == DType::bf16 || type == DType::f32;
-}
-
-Activation activation_of(const char* op, const std::string& text) {
-  Activation activation;
-  if (set_activation(text, activation)) return activation;
-  fail(op, ": activation is \"", text,
-       "\", but there are \"relu\", \"gelu\", \"gelu_tanh\" and \"silu\"; pass one of these.");
 }
 
 DType float_dtype(const char* op, const char* argument, std::int32_t number) {
@@ -86,7 +80,7 @@ Results run(const Call& call, const ActivationBackwardArguments& arguments) {
   TensorHandle gz, sums;
   if (z) {
     check_like(op, z, g);
-    task.activation = activation_of(op, arguments.activation);
+    task.activation = activation_of(op, arguments.activation, ".");
     task.gz_dtype = float_dtype(op, "dtype", arguments.dtype);
     if (!is_contiguous(z)) {
       z_copy = contiguous_copy("a contiguous copy of z", arguments.z, z);
