@@ -140,8 +140,7 @@ class Options(LinearOptions, total=False):
         out = value * scale_out
 
     Keyword arguments:
-        activation (str): the function act above: "relu", "gelu", "gelu_tanh" (the approximation of
-            gelu by tanh), "silu", or None.
+        activation (str): the function act above, one of tcgemm.typing.Activation, or None.
         residual (Tensor): is added after the activation. It broadcasts to the shape of the result.
         alpha (float): multiplies the product.
         scale_a (Tensor): float32 factors of the elements of a, as tcgemm.quantize returns them: one

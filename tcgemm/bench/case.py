@@ -26,7 +26,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tcgemm.typing import Layout
+from tcgemm.typing import Activation, Layout, words
 
 Operation = Literal["mm", "bmm", "linear", "train", "compress", "prune"]
 
@@ -74,6 +74,11 @@ class Case:
     def terms(self) -> tuple[str, ...]:
         """The terms of the epilogue."""
         return () if self.epilogue == "none" else tuple(self.epilogue.split("+"))
+
+    @property
+    def activation(self) -> Activation | None:
+        """The activation among the terms."""
+        return next((word for word in words(Activation) if word in self.terms), None)
 
     @property
     def packed_format(self) -> str:

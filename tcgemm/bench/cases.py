@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from tcgemm.bench import drawn, published
 from tcgemm.bench.case import FLOAT8, FLOATS, FORWARD, SCALES, Case
 from tcgemm.testing.operands import LAYOUTS
+from tcgemm.typing import Activation, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +80,7 @@ BATCH = (  # batch, M = N = K
     (32, 1024),
     (16, 2048),
 )
-EPILOGUES = ("bias", "bias+relu", "bias+gelu", "bias+gelu_tanh", "bias+silu")
+EPILOGUES = ("bias", *(f"bias+{word}" for word in words(Activation)))
 EPILOGUES += ("residual", "bias+gelu+residual")
 TRAIN = ((512, 4096, 4096), (4096, 4096, 4096), (4096, 14336, 4096), (4096, 4096, 14336))
 TRAIN += ((2048, 8192, 8192),)

@@ -7,18 +7,17 @@ the same work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 import tcgemm
 from tcgemm.bench.work import Work
 from tcgemm.bench.workloads import BUDGET
+from tcgemm.ops.activations import activate
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import Tensor
 
     from tcgemm.bench.case import Case
@@ -55,8 +54,7 @@ class Training(Work):
             for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
         )
         self.bias = torch.empty(case.n, dtype=self.dtype, device=device)
-        word = next((term for term in case.terms if term in numerics.ACTIVATIONS), None)
-        self.activation = cast("Activation | None", word)
+        self.activation = case.activation
         self.refill()
         self.inputs = [x.detach().requires_grad_() for x in self.x.views]
         self.layers = {
@@ -98,11 +96,11 @@ class Training(Work):
         self,
         layer: torch.nn.Linear,
         index: int,
-        activation: Callable[[Tensor], Tensor] = baseline.ACTIVATIONS[None],
+        activation: Activation | None = None,
     ) -> tuple[Tensor, ...]:
         """(y, dx, dw, dbias) of one set; `activation` comes after the layer."""
         x = self.inputs[index]
-        y = activation(layer(x))
+        y = activate(layer(x), activation)
         leaves = (x, layer.weight, layer.bias)
         return y.detach(), *torch.autograd.grad(y, leaves, self.grad[index])
 
@@ -113,8 +111,7 @@ class Training(Work):
     def call_baseline(self, index: int) -> tuple[Tensor, ...]:
         """The same by torch."""
         with baseline.tf32_allowed(False):
-            after = baseline.ACTIVATIONS[self.activation]
-            return self._step(self.layers["baseline"][index], index, after)
+            return self._step(self.layers["baseline"][index], index, self.activation)
 
     def candidates(self) -> dict[str, Call]:
         calls = {"tcgemm": self.call_tcgemm}

@@ -14,7 +14,7 @@ import torch
 
 from tcgemm.bench import results_file
 from tcgemm.bench.case import FLOAT8, PASSES
-from tcgemm.testing import Plan, baseline, numerics, operands
+from tcgemm.testing import Plan, baseline, operands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,17 +46,16 @@ def baseline_name(case: Case) -> str:
     if sparse is not None:
         return sparse.name
     if case.op == "train":
-        activation = next((f" + {part}" for part in case.terms if part in numerics.ACTIVATIONS), "")
-        return f"torch linear{activation}, forward and backward"
+        layer = " + ".join(filter(None, ("torch linear", case.activation)))
+        return f"{layer}, forward and backward"
     if in_one_call(case):
         return IN_ONE_CALL[case.epilogue]
     if case.op != "linear":
         return dense_baseline_name(case)
-    activation = next((part for part in case.terms if part in numerics.ACTIVATIONS), None)
     first = "torch linear"
     if case.dtype in FLOAT8:
         first = dense_baseline_name(case)
-    parts = [first, activation, "add" if "residual" in case.terms else None]
+    parts = [first, case.activation, "add" if "residual" in case.terms else None]
     return " + ".join(part for part in parts if part)
 
 

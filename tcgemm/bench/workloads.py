@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +33,7 @@ from tcgemm.bench.work import (
     in_one_call,
     sparse_baseline,
 )
+from tcgemm.ops.activations import activate
 from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
 from tcgemm.testing.operands import Operands
@@ -117,8 +118,7 @@ class Workload(Work):
         self.linears, self.sparse_call = None, None
         self.refill()
         self.out_dtype = self.operands.out[0].dtype
-        word = next((term for term in case.terms if term in numerics.ACTIVATIONS), None)
-        self.activation = cast("Activation | None", word)
+        self.activation = case.activation
         self.bias = self._extra((case.n,)) if "bias" in case.terms else None
         self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
         self.one = torch.ones((), device=self.device)
@@ -423,7 +423,7 @@ class Workload(Work):
         def finish(result: Tensor, rows: Tensor) -> Tensor:
             if self.bias is not None:
                 result = result + self.bias.double()
-            result = numerics.ACTIVATIONS[self.activation](result)
+            result = activate(result, self.activation)
             return result if self.residual is None else result + self.residual[rows].double()
 
         self.call_tcgemm(0)

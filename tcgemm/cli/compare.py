@@ -8,9 +8,8 @@ from tcgemm.comparison import Comparison, load
 from tcgemm.comparison.request import BASELINES, SCALES
 from tcgemm.comparison.result import is_wrong
 from tcgemm.comparison.weights import WEIGHTS, group_of
-from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.testing.operands import DTYPES
-from tcgemm.typing import Float8Precision, Layout, words
+from tcgemm.typing import Activation, Float8Precision, Layout, words
 
 EXAMPLES = """
 examples:
@@ -42,7 +41,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--against", type=comma, default=BASELINES, help=" and ".join(BASELINES))
     parser.add_argument("--bias", action="store_true", help="add a bias")
-    parser.add_argument("--activation", choices=[name for name in ACTIVATIONS if name])
+    parser.add_argument("--activation", choices=words(Activation))
     parser.add_argument("--residual", action="store_true", help="add a residual")
     parser.add_argument("--scales", choices=SCALES, help="scales of float8 operands")
     parser.add_argument(

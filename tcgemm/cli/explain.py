@@ -7,10 +7,9 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.ops.arguments import ACTIVATIONS
 from tcgemm.quant.shapes import scale_shape
 from tcgemm.testing.operands import is_transposed
-from tcgemm.typing import Granularity, Layout, Precision, words
+from tcgemm.typing import Activation, Granularity, Layout, Precision, words
 
 GRANULARITIES: tuple[Granularity, ...] = words(Granularity)
 ZERO_POINTS: tuple[Granularity, ...] = ("tensor", "row")
@@ -66,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     epilogue.add_argument("--c", action="store_true", help="add beta * c, as addmm does")
     epilogue.add_argument("--beta", type=float, default=1.0, help="multiplies c")
     epilogue.add_argument("--bias", action="store_true", help="add a bias (N,)")
-    epilogue.add_argument("--activation", choices=ACTIVATIONS)
+    epilogue.add_argument("--activation", choices=words(Activation))
     epilogue.add_argument("--residual", action="store_true", help="add a residual (M, N)")
     epilogue.add_argument("--scale-out", action="store_true", help="multiply the result")
     epilogue.add_argument("--amax", action="store_true", help="return the largest magnitude too")

@@ -12,8 +12,8 @@ from tcgemm.bench.case import FLOAT8, Case
 from tcgemm.comparison import subbyte, weights
 from tcgemm.comparison.weights import refuse
 from tcgemm.testing import operands
-from tcgemm.testing.baseline import ACTIVATIONS
 from tcgemm.typing import (
+    Activation,
     Float8Precision,
     Granularity,
     Layout,
@@ -155,8 +155,9 @@ def device_of(value: Any) -> torch.device:
 
 def epilogue_of(bias: bool, activation: str | None, residual: bool) -> list[str]:
     """The terms of the epilogue by name."""
-    if activation not in ACTIVATIONS:
-        names = ", ".join(repr(name) for name in ACTIVATIONS)
+    activations = (None, *words(Activation))
+    if activation not in activations:
+        names = ", ".join(map(repr, activations))
         raise refuse(f"activation is {activation!r}, but there are {names}; take one of them.")
     for name, value in (("bias", bias), ("residual", residual)):
         if not isinstance(value, bool):

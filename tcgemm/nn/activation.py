@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from tcgemm.ops.arguments import ACTIVATIONS
+from tcgemm.ops.activations import ACTIVATIONS
 
 
 def check_activation(layer: str, activation: object) -> None:

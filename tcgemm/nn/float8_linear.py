@@ -96,7 +96,7 @@ class Float8Linear(HasActivation, torch.nn.Linear):
     Arguments:
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear. The weight is
             float16, bfloat16 or float32.
-        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        activation (str): one of tcgemm.typing.Activation, or None.
         scaling (str): "current" or "delayed".
         history (int): the steps that delayed scaling looks back on.
         precision (str): "promoted" or "fast" for the forward, as in tcgemm.linear. The products of

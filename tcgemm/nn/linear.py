@@ -66,7 +66,7 @@ class Linear(HasActivation, torch.nn.Linear):
 
     Arguments:
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
-        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        activation (str): one of tcgemm.typing.Activation, or None.
         prepare (bool): whether float32 weights are prepared in eval mode; see below.
         batch_invariant (bool): True makes the bits of a row independent of the number of rows and
             of the other rows, in the forward and in the gradient of x: see tcgemm.batch_invariant.

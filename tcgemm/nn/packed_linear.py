@@ -72,7 +72,7 @@ class PackedLinear(HasActivation, torch.nn.Module):
         format (str), group_size (int), zero_points (bool), scale_dtype (torch.dtype): as for
             tcgemm.pack_weight. The default of scale_dtype is the dtype of the bias.
         table (Tensor): the 16 values of the format "table".
-        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        activation (str): one of tcgemm.typing.Activation, or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
         batch_invariant (bool): as for tcgemm.nn.Linear.
 

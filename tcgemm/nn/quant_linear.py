@@ -77,7 +77,7 @@ class QuantLinear(HasActivation, torch.nn.Module):
             - "tensor": all elements of the weight, and all of x
             - "128x128": blocks of 128 x 128 of the weight, and of 1 x 128 of x; float8 only
 
-        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        activation (str): one of tcgemm.typing.Activation, or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
         batch_invariant (bool): as for tcgemm.nn.Linear. With the granularity "tensor" it is
             refused, because the scale of x comes from all rows.

@@ -103,7 +103,7 @@ class SparseLinear24(SparseState):
 
     Arguments:
         in_features, out_features, bias, device, dtype: as for torch.nn.Linear.
-        activation (str): "relu", "gelu", "gelu_tanh", "silu" or None.
+        activation (str): one of tcgemm.typing.Activation, or None.
         method (str): how tcgemm.prune24 chooses the kept elements: "magnitude" or "transposable".
             With "transposable" the gradient of x is a sparse product too. Otherwise it is a dense
             product with weight.to_dense(). from_linear also takes "mask".

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
+from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.epilogue import Epilogue
-from tcgemm.typing import Activation, words
 
-ACTIVATIONS = words(Activation)
 _RESULTS = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.int32),

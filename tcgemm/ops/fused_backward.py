@@ -12,11 +12,11 @@ import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
 from tcgemm.ops._torch_private import is_wrapper, under_transform
+from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.operators import Operator
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
-_aten = torch.ops.aten
 _sum_rows = torch.ops.tcgemm._sum_rows.default
 _activation_backward = torch.ops.tcgemm._activation_backward.default
 
@@ -74,12 +74,4 @@ def _takes(g):
 
 def composed(g: torch.Tensor, z: torch.Tensor, activation: str | None) -> torch.Tensor:
     """g * act'(z) by torch's operators, differentiable in g and z any number of times."""
-    g = g.to(z.dtype)
-    if activation == "relu":
-        return _aten.threshold_backward(g, z, 0)
-    if activation == "silu":
-        if not (torch.is_grad_enabled() or under_transform()):
-            return _aten.silu_backward(g, z)  # one pass over memory, but no derivative
-        sigmoid = z.sigmoid()
-        return g * sigmoid * (1 + z * (1 - sigmoid))
-    return _aten.gelu_backward(g, z, approximate="tanh" if activation == "gelu_tanh" else "none")
+    return ACTIVATIONS[activation].gradient(g.to(z.dtype), z)

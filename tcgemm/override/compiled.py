@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
+from tcgemm.ops.activations import activate
 from tcgemm.override.kernels import Aten, Kernel
 from tcgemm.override.product import Product, multiplies
 from tcgemm.typing import Activation
@@ -20,18 +20,6 @@ _SCHEMA = (
     "product(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
     "float alpha=1.0, float beta=1.0, str? activation=None) -> Tensor"
 )
-
-
-def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-ACTIVATIONS: dict[Activation, Callable[[torch.Tensor], torch.Tensor]] = {
-    "relu": torch.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": _gelu_tanh,
-    "silu": F.silu,
-}
 
 
 @functools.cache
@@ -84,8 +72,7 @@ def _by_torch(
         result = add(bias, a, b, alpha=alpha)
     else:
         result = multiply(a, b)
-    if activation is not None:
-        result = ACTIVATIONS[activation](result)
+    result = activate(result, activation)
     return result if residual is None else result + residual
 
 

@@ -24,7 +24,8 @@ from tcgemm.ops._torch_private import (
     inductor_decompositions,
     without_modes,
 )
-from tcgemm.override.compiled import ACTIVATIONS, product
+from tcgemm.ops.activations import ACTIVATIONS
+from tcgemm.override.compiled import product
 from tcgemm.override.kernels import state
 from tcgemm.override.policy import Policy
 from tcgemm.override.product import Product
@@ -55,7 +56,7 @@ def patterns_of(dtype: torch.dtype) -> dict[str, Graph]:
     """The activations as inductor decomposes them."""
     if dtype not in _patterns:
         _patterns[dtype] = {
-            name: _decomposed(function, dtype) for name, function in ACTIVATIONS.items()
+            name: _decomposed(row.function, dtype) for name, row in ACTIVATIONS.items()
         }
     return _patterns[dtype]
 

@@ -16,7 +16,6 @@ comes from the tensors of former steps, and the pass that rounds also finds amax
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +32,7 @@ from tcgemm.ops._torch_private import (
     foreach_copy,
     under_transform,
 )
+from tcgemm.ops.activations import activate
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.quant.weight import QuantizedWeight
@@ -54,13 +54,6 @@ _library.define(
     "_float8_linear(Tensor x, Tensor weight, Tensor? bias, Tensor? scales, Tensor(a!)? amax, "
     "Tensor(b!)? gradient_amax, str? activation, str? precision) -> Tensor"
 )
-
-
-_ACTIVATIONS: dict[str | None, Any] = {
-    "gelu": torch.nn.functional.gelu,
-    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
-    "silu": torch.nn.functional.silu,
-}
 
 
 class Delayed(NamedTuple):
@@ -178,10 +171,10 @@ class Float8(SingleLevelFunction):
                 w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
             # The gradient of relu needs the sign of the result. That of others needs z, which the
             # kernels do not store beside a result of 8-bit operands.
-            keeps_z = ctx.needs_input_grad is not None and activation in _ACTIVATIONS
+            keeps_z = ctx.needs_input_grad is not None and activation not in (None, "relu")
             fused = None if keeps_z else activation
             z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
-            out = _ACTIVATIONS[activation](z) if keeps_z else z
+            out = activate(z, activation) if keeps_z else z
             saved_z = None if activation is None else z
             ctx.save_for_backward(x8, scale_x, w8, scale_w, bias, saved_z)
         ctx.delayed, ctx.activation = delayed, activation

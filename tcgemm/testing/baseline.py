@@ -27,6 +27,7 @@ import torch.nn.functional as F
 
 from tcgemm import dtypes
 from tcgemm.dtypes import FP8, INT8
+from tcgemm.ops.activations import activate
 from tcgemm.testing import timing
 
 if TYPE_CHECKING:
@@ -36,13 +37,6 @@ if TYPE_CHECKING:
 
     from tcgemm.typing import Activation
 
-ACTIVATIONS: dict[str | None, Callable[[Tensor], Tensor]] = {
-    None: lambda x: x,
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-}
 # How many of cuSPARSELt's algorithms are timed here, for dtypes with which its own search ends the
 # process. On an H200 (cuSPARSELt 0.8.0, driver 580), the f16 algorithms from number 36 on end with
 # an illegal instruction, and at 512^3 one of the first 36 does not terminate. bf16 has 21
@@ -154,7 +148,7 @@ def product(
         result = F.linear(a, b.mT, bias)
     else:
         result = getattr(torch, op)(a, b)
-    result = ACTIVATIONS[activation](result)
+    result = activate(result, activation)
     return result if residual is None else result + residual
 
 

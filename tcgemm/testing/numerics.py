@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.testing import operands
-from tcgemm.testing.baseline import ACTIVATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,14 +52,6 @@ UNIT_ROUNDOFF = {
     torch.bfloat16: 2.0**-8,
     torch.float32: 2.0**-24,
     torch.float64: 2.0**-53,
-}
-# The largest slope of each activation: it multiplies the error of its argument.
-MAX_SLOPE: dict[str | None, float] = {
-    None: 1.0,
-    "relu": 1.0,
-    "gelu": 1.13,
-    "gelu_tanh": 1.13,
-    "silu": 1.1,
 }
 BLOCK = 128  # elements along K (and N) that share a scale; float8 sums are promoted every 128 of k
 FP8_SUM_ROUNDOFF = 2.0**-13  # tensor cores keep 14 bits of a float8 sum and of its addends
@@ -231,8 +223,8 @@ def error_ratio(
         if bias is not None:
             reference = reference + bias.double()
         if activation is not None:
-            bound = MAX_SLOPE[activation] * bound + 4.0 * unit * reference.abs()
-            reference = ACTIVATIONS[activation](reference)
+            bound = ACTIVATIONS[activation].max_slope * bound + 4.0 * unit * reference.abs()
+            reference = activate(reference, activation)
         if residual is not None:
             reference = reference + residual.double()
             bound = bound + unit * reference.abs()

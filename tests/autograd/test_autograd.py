@@ -8,8 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import tcgemm
 from tcgemm.ops.operators import PLAIN
 
+from support import cases
 from support.dtype_matrix import DEVICE_DTYPES
-from support.torch_reference import ACTIVATIONS, CASES, Case
+from support.torch_reference import CASES, Case
 
 FULL = Case(
     "addmm", (3, 4), (4, 5), c=(3, 1), bias=(5,), residual=(3, 5), activation="gelu", beta=0.5
@@ -86,7 +87,7 @@ def test_random_calls(seed):
         (*batch_b, k, n),
         bias=pick(None, (n,), (1, n), (m, 1)),
         residual=pick(None, (n,), (m, 1), (*batch, m, n), ()),
-        activation=pick(*ACTIVATIONS),
+        activation=pick(None, *cases.ACTIVATIONS),
         alpha=pick(1.0, -0.5),
     )
     tensors = case.tensors(requires_grad=True, seed=seed)

@@ -6,7 +6,8 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 
 import tcgemm
 
-from support.torch_reference import ACTIVATIONS, CASES, Case
+from support import cases
+from support.torch_reference import CASES, Case
 
 
 def close(results, expected):
@@ -132,7 +133,7 @@ def test_random_transforms(seed):
         pick((k, n), (2, k, n)),
         bias=pick(None, (n,)),
         residual=pick(None, (n,), ()),
-        activation=pick(*ACTIVATIONS),
+        activation=pick(None, *cases.ACTIVATIONS),
     )
     dims = (0, *(pick(None, 0) for _ in list(case.tensors())[1:]))
     values = stacked(case, dims)

@@ -6,13 +6,12 @@ import torch
 from torch.library import opcheck
 
 import tcgemm
+from tcgemm.ops.activations import activate
 
-from support.torch_reference import ACTIVATIONS
+from support.cases import ACTIVATIONS as NAMES
 
 OPS = torch.ops.tcgemm
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-NAMES = [name for name in ACTIVATIONS if name is not None]
-GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
 # (rows, columns): whole and broken vectors, one column, many splits of rows, many column blocks
 SHAPES = [(1, 1), (7, 3), (33, 8), (64, 257), (300, 520), (4099, 72), (2, 5000), (1025, 2112)]
 
@@ -21,10 +20,7 @@ def derivative(z, activation):
     """act'(z) in float64, by torch."""
     z = z.double().requires_grad_()
     with torch.enable_grad():
-        if activation in GELUS:
-            out = torch.nn.functional.gelu(z, approximate=GELUS[activation])
-        else:
-            out = getattr(torch.nn.functional, activation)(z)
+        out = activate(z, activation)
     return torch.autograd.grad(out, z, torch.ones_like(z))[0]
 
 
@@ -116,10 +112,7 @@ def test_nan_and_inf_are_those_of_torch(activation, device):
         z, g = z.to(dtype), g.to(dtype)
         result, _ = OPS._activation_backward(g, z, activation, dtype)
         leaf = z.clone().requires_grad_()
-        if activation in GELUS:
-            out = torch.nn.functional.gelu(leaf, approximate=GELUS[activation])
-        else:
-            out = getattr(torch.nn.functional, activation)(leaf)
+        out = activate(leaf, activation)
         (expected,) = torch.autograd.grad(out, leaf, g)
         torch.testing.assert_close(result, expected, equal_nan=True, rtol=1e-2, atol=1e-6)
 

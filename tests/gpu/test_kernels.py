@@ -156,7 +156,7 @@ def test_row_with_terms_of_the_plain_and_fused_epilogues(row):
             reference.assert_close(guarded.view, a, b, **options)
         assert guarded.untouched()
 
-    activations = (None, "relu") if row.bias_only else (None, "relu", "gelu", "gelu_tanh", "silu")
+    activations = (None, "relu") if row.bias_only else (None, *cases.ACTIVATIONS)
     # The fused epilogue has no gelu for results of 32 bits.
     pairs = itertools.product(activations, range(8))
     if row.unrolled_only:
@@ -181,7 +181,7 @@ def test_row_with_the_argument_of_its_activation(row):
         assert torch.equal(out, torch.ops.tcgemm.scaled_mm(a, b, **options, **epilogue))
         assert torch.equal(z, torch.ops.tcgemm.scaled_mm(a, b, **options))
 
-    check_all(itertools.product(("relu", "gelu", "gelu_tanh", "silu"), (BF16, F16), (0, 1)), check)
+    check_all(itertools.product(cases.ACTIVATIONS, (BF16, F16), (0, 1)), check)
 
 
 @ANY_EPILOGUE

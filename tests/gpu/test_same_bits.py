@@ -9,6 +9,7 @@ import torch
 
 import tcgemm
 
+from support import cases
 from support.cases import BF16, F16, F32, F64
 
 pytestmark = pytest.mark.gpu
@@ -121,7 +122,7 @@ def test_addends(shape, types):
             assert_one_result(partial(tcgemm.addmm, c, a, b, beta=beta, **terms, **options))
 
 
-@pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("activation", (None, *cases.ACTIVATIONS))
 @pytest.mark.parametrize("types", ["bf16", "f16", "e4m3", "s8"])
 def test_epilogues(types, activation):
     """Rows that are vectors have another epilogue than the rest: it must round as the rest does."""

@@ -11,20 +11,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tcgemm
 from tcgemm.nn import Float8Linear
+from tcgemm.ops.activations import activate
 from tcgemm.quant.float8 import scale_of
 
-from support.cases import DEVICES, FLOATS
+from support.cases import ACTIVATIONS, DEVICES, FLOATS
 from support.inductor import inductor
 from support.samples import nightly
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-ACTIVATIONS = {
-    None: lambda z: z,
-    "relu": torch.relu,
-    "gelu": nn.functional.gelu,
-    "gelu_tanh": lambda z: nn.functional.gelu(z, approximate="tanh"),
-    "silu": nn.functional.silu,
-}
 BOTH = pytest.mark.parametrize("scaling", ["current", "delayed"])
 
 
@@ -37,7 +31,7 @@ def definition(x, weight, bias, g, activation):
     """(the result, the gradients of x, weight and bias), in float64, of the rounded tensors."""
     x8, w8 = rounded(x, E4M3), rounded(weight, E4M3)
     z = (x8 @ w8.t() + (0 if bias is None else bias.double())).requires_grad_()
-    out = ACTIVATIONS[activation](z)
+    out = activate(z, activation)
     (gz,) = torch.autograd.grad(out, z, g.double())
     g8 = rounded(gz.to(g.dtype), E5M2)
     rows = g8.flatten(0, -2)
@@ -45,7 +39,7 @@ def definition(x, weight, bias, g, activation):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("activation", (None, *ACTIVATIONS))
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_the_result_and_the_gradients(dtype, activation, device):
     for shape, bias in (((40, 64), True), ((2, 3, 16, 64), False), ((5, 64), True)):

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import tcgemm
+from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.override import fold
-from tcgemm.override.compiled import ACTIVATIONS
-from tcgemm.testing import baseline
 
 from support import reference
 from support.uses import by_torch, integers
@@ -45,8 +44,8 @@ def test_activations_are_folded(dtype):
 
     def function(x, w, bias, residual):
         results = [
-            activate(F.linear(x * 2**step, w, bias)) + residual  # equal products would be one
-            for step, activate in enumerate(baseline.ACTIVATIONS.values())
+            activate(F.linear(x * 2**step, w, bias), name) + residual  # equal products would be one
+            for step, name in enumerate((None, *ACTIVATIONS))
         ]
         return torch.stack(results)
 
@@ -65,7 +64,7 @@ def test_activations_are_folded(dtype):
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_patterns_are_those_of_torch(dtype, name):
     """Every activation is recognised by its own pattern alone, in each dtype."""
-    graph = fold._decomposed(baseline.ACTIVATIONS[name], dtype)
+    graph = fold._decomposed(ACTIVATIONS[name].function, dtype)
     start = next(node for node in graph.nodes if node.op == "placeholder")
     names = [
         other for other, pattern in fold.patterns_of(dtype).items() if fold.match(pattern, start)

@@ -14,9 +14,9 @@ from torch.nn.utils import prune
 
 import tcgemm
 from tcgemm.nn import QuantLinear
+from tcgemm.ops.activations import activate
 
 from support.cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone
-from support.torch_reference import ACTIVATIONS
 
 E4M3, E5M2, S8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
 KINDS = (
@@ -38,7 +38,7 @@ def layer_of(x, weight, bias=None, residual=None, *, dtype, granularity, activat
     z = F.linear(x.double(), weight.double(), bias)
     x8, weight8 = rounded(x, dtype, OF_X[granularity]), rounded(weight, dtype, granularity)
     z = z + (F.linear(x8, weight8, bias) - z).detach()
-    out = ACTIVATIONS[activation](z)
+    out = activate(z, activation)
     return out if residual is None else out + residual.double()
 
 

@@ -11,6 +11,7 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes, typing
+from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.typing import words
 
 from support import pyright
@@ -23,6 +24,10 @@ CONSUMER, MISTAKES = (ROOT / "tests/typing" / name for name in ("consumer.py", "
 
 def measured(**options) -> object:
     return tcgemm.compare((8, 8, 8), progress=False, **options)
+
+
+def test_torchs_activations_are_those_of_the_type():
+    assert tuple(ACTIVATIONS) == words(typing.Activation)
 
 
 # The words of a type, and a call with another word, whose error names them all.

@@ -18,6 +18,7 @@ STEPS = {"sm90a": (0, 1, 2, 3, 4), "sm89": (1, 3, 4), "sm80": (1, 3, 4)}  # prob
 # Of a kernel that its result reaches transposed.
 MIRRORED = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}
 LAYOUTS = ("TN", "NN", "TT", "NT")
+# Fixed: another one would draw other problems than the recorded ones.
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 FP8, INT8, HALVES = ("e4m3", "e5m2"), ("s8", "u8"), ("f16", "bf16")
 NAME = re.compile(

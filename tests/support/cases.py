@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from tcgemm.testing.operands import LAYOUTS, is_transposed  # noqa: F401  (LAYOUTS: for tests)
+from tcgemm.typing import Activation, words
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
@@ -55,7 +56,7 @@ FEW_SHAPES = ((129, 65, 200), (64, 128, 64), (17, 257, 33), (200, 72, 520))
 LARGE = 2**31
 CHUNK = 2**17  # rows that are compared at a time
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+ACTIVATIONS = words(Activation)
 
 
 def major_strides(layout):

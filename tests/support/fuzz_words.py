@@ -1,7 +1,9 @@
 """The words that random calls pass as strings, by the name of the argument."""
 
+from tcgemm.typing import Activation, words
+
 WORDS = {
-    "activation": (None, "relu", "gelu", "gelu_tanh", "silu", "", "tanh"),
+    "activation": (None, *words(Activation), "", "tanh"),
     "precision": (None, "highest", "high", "medium", "promoted", "fast", "no"),
     "granularity": ("tensor", "row", "1x128", "128x128", ""),
     "pattern": ("2:4", "1:2", "2:4", "", "4:8"),

@@ -34,9 +34,8 @@ import math
 import numpy
 import torch
 
+from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.testing.numerics import (
-    ACTIVATIONS,
-    MAX_SLOPE,
     UNIT_ROUNDOFF,
     accumulation_error,
     accumulator_roundoff,
@@ -48,7 +47,7 @@ from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, INT8, NAMES, S8,
 
 HALF_SMALLEST = {F16: 2.0**-25, BF16: 2.0**-134, F32: 2.0**-150, E4M3: 2.0**-10, E5M2: 2.0**-17}
 HALF_SMALLEST |= {S8: 0.5}
-# The error of an activation by tanh.approx, in units of |x|: csrc/tile/epilogue.cuh.
+# The error of an activation by tanh.approx, in units of |x|: csrc/tile/activation.cuh.
 NARROW_ACTIVATION = 4.2e-6
 # Where results of 8 bits saturate.
 LIMITS = {E4M3: (-448, 448), E5M2: (-57344, 57344), S8: (-128, 127)}
@@ -162,8 +161,8 @@ def before_scale_out(
         narrow = (out_dtype or default_out(a.dtype)).itemsize <= 2
         approximate = narrow and a.is_cuda and activation != "relu"
         unit = NARROW_ACTIVATION if approximate else 8 * u_epi
-        bound = MAX_SLOPE[activation] * bound + unit * value.abs()
-        value = ACTIVATIONS[activation](value)
+        bound = ACTIVATIONS[activation].max_slope * bound + unit * value.abs()
+        value = activate(value, activation)
     if residual is not None:
         bound = bound + 2 * u_epi * (value.abs() + residual.double().abs())
         value = value + residual.double()
