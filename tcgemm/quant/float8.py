@@ -32,7 +32,7 @@ from tcgemm.ops._torch_private import (
     foreach_copy,
     under_transform,
 )
-from tcgemm.ops.activations import activate
+from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.quant.weight import QuantizedWeight
@@ -171,7 +171,8 @@ class Float8(SingleLevelFunction):
                 w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
             # The gradient of relu needs the sign of the result. That of others needs z, which the
             # kernels do not store beside a result of 8-bit operands.
-            keeps_z = ctx.needs_input_grad is not None and activation not in (None, "relu")
+            needs_z = activation in ACTIVATIONS and activation != "relu"
+            keeps_z = ctx.needs_input_grad is not None and needs_z
             fused = None if keeps_z else activation
             z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
             out = activate(z, activation) if keeps_z else z
