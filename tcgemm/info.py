@@ -65,11 +65,11 @@ def catalog() -> list[dict[str, Any]]:
 
     - name, arch, layout, accumulator (the type of the sums).
     - input, input_b: the types of a and b that the kernel multiplies.
+    - mainloop: how the kernel multiplies, such as "dense", "split_fp32" or "sparse".
     - promoted: whether the sums of 128 products are added in float32.
     - block_scaled: whether the kernel takes the scales of blocks.
     - operand_source: "RS" if the kernel transposes or decodes a in registers; else "SS".
     - pingpong: whether one warpgroup multiplies while another one stores.
-    - mma_sync: whether a kernel of compute capability 9.0 issues mma.sync, not wgmma.
     - gemv, gemv_cluster, k_groups: whether the kernel is one for few rows, the blocks of its
       clusters, and the groups of warpgroups that divide the k of a tile.
     - weight_bits: 4 or 8 if the kernel decodes a packed weight; else 0.

@@ -31,7 +31,7 @@ class Kernel(NamedTuple):
     def instruction(self) -> table.Instruction:
         """The instruction that the kernel issues, with the types of a and b of the call."""
         row = self.row
-        wgmma = row["arch"] == "sm90a" and not row["gemv"] and not row["mma_sync"]
+        wgmma = row["arch"] == "sm90a" and not row["gemv"] and row["mainloop"] != "packed_mma"
         family = ("wgmma" if wgmma else "mma") + (".sp" if row["sparse"] else "")
         operands = (row["input"], row["input_b"])
         types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])

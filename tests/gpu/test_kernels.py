@@ -60,9 +60,10 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    for feature in ("promoted", "block_scaled", "rs", "pingpong", "gemv"):
-        assert {bool(getattr(row, feature)) for row in kernels} == {False, True}
+    mainloops = {"dense", "promoted", "block_scaled", "rs", "split_fp32", "fp64", "gemv"}
+    assert {row.mainloop for row in kernels} == mainloops
     assert {row.terms for row in kernels} == {1, 2, 3}
+    assert {row.pingpong for row in kernels} == {False, True}
 
 
 def check_exact(row, kind, step, cluster=0):

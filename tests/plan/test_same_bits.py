@@ -18,8 +18,7 @@ SIZES += [(256, 1024, 256), (96, 1024, 80)]  # their orientation once followed t
 # m, n, k of calls of an f32 layer whose plans with and without terms of the weight once differed.
 ONCE_DIFFERENT = [(40, 1920, 1093), (255, 755, 576), (62, 2048, 1024), (1, 4096, 4096)]
 
-KIND = ("arch", "input", "input_b", "accumulator", "layout", "sparse", "gemv", "pingpong")
-KIND += ("operand_source",)
+KIND = ("arch", "input", "input_b", "accumulator", "layout", "mainloop", "pingpong")
 
 
 def decides(fields):
@@ -28,8 +27,7 @@ def decides(fields):
     split = fields["split"]
     row = rows_by_name()[fields["kernel"]]
     kernel = fields["kernel"]
-    promoted = row["promoted"] and row["terms"] == 1 and not row["block_scaled"]
-    if row["accumulator"] == "s32" or promoted:
+    if row["accumulator"] == "s32" or row["mainloop"] == "promoted":
         kernel = tuple(row[key] for key in KIND)
     kernels = split and (split["bf16"], split["alternative"] and split["alternative"]["kernel"])
     return kernel, fields["swap_ab"], kernels

@@ -33,7 +33,6 @@ from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8  # noqa: E402
 from support.catalog_rows import every_row, kernel_name  # noqa: E402
 from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points  # noqa: E402
 
-FEATURES = ("promoted", "block_scaled", "rs", "pingpong", "gemv")
 scaled_mm = torch.ops.tcgemm.scaled_mm
 scaled_mm_amax = torch.ops.tcgemm.scaled_mm_amax
 
@@ -232,8 +231,7 @@ def works():
     families = {}
     for row in every_row():  # tiles come from the largest to the smallest
         words = [row.arch, str(row.types), row.layout.lower()]
-        words += [word for word in FEATURES if getattr(row, word)]
-        words += [f"{row.input}x{row.terms}"] * row.split_fp32
+        words += [row.mainloop, f"{row.input}x{row.terms}", "pingpong"[: 8 * row.pingpong]]
         families.setdefault("_".join(words), []).append(row)
     functions = {}
     for name, several in families.items():
