@@ -5,7 +5,7 @@ and gradients need the dtypes of results, and swap_linear needs the devices.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 
@@ -97,12 +97,16 @@ def of(
     return dtype
 
 
+def named(value: Any) -> Any:
+    """torch.int8 for "int8" and "torch.int8". What names no dtype comes back as it is."""
+    dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
+    return dtype if isinstance(dtype, torch.dtype) else value
+
+
 def short_name(dtype: torch.dtype | str) -> str:
     """The name in csrc/core/dtype.h of a torch dtype or of its name: "bf16" for torch.bfloat16,
     "torch.bfloat16" and "bfloat16". Other words come back as they are."""
-    if isinstance(dtype, str):
-        named = getattr(torch, dtype.removeprefix("torch."), None)
-        return NAMES.get(named, dtype) if isinstance(named, torch.dtype) else dtype
+    dtype = named(dtype)
     return NAMES.get(dtype, str(dtype))
 
 

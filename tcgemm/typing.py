@@ -122,8 +122,8 @@ class LinearOptions(TypedDict, total=False):
     zero_a: torch.Tensor | None
     zero_b: torch.Tensor | None
     scale_out: torch.Tensor | None
-    out_dtype: torch.dtype | None
-    acc_dtype: torch.dtype | None
+    out_dtype: torch.dtype | str | None
+    acc_dtype: torch.dtype | str | None
     precision: Precision | None
     batch_invariant: bool
     out: torch.Tensor | None
@@ -155,8 +155,8 @@ class Options(LinearOptions, total=False):
         scale_out (Tensor): one float32 element that multiplies the result.
         amax (bool): True returns the pair (out, amax). amax is the largest magnitude of `value`, a
             float32 scalar; it is NaN if an element is NaN. It cannot be combined with out=.
-        out_dtype (torch.dtype): the dtype of the result. The table shows the default and the other
-            possible dtypes. Results of 8 bits saturate::
+        out_dtype (torch.dtype or str): the dtype of the result, or its name. The table shows the
+            default and the other possible dtypes. Results of 8 bits saturate::
 
                 operands                    default         others
                 float16, bfloat16, float32  the operands'   these three, the two of float8
@@ -165,7 +165,7 @@ class Options(LinearOptions, total=False):
                 int8, uint8                 int32           float16, bfloat16, float32, int8
 
             An int32 result is exact modulo 2**32 and takes no scales.
-        acc_dtype (torch.dtype): the dtype in which products are summed. Default: float64 for
+        acc_dtype (torch.dtype or str): the dtype in which products are summed. Default: float64 for
             float64, int32 for integers, and float32 for all others. float16 operands may have
             float16 instead; their gradients use float32.
         precision (str): for float32 operands, how many of their bits are multiplied: "highest"

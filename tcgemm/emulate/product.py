@@ -61,8 +61,8 @@ def mm(
     zero_b: Tensor | None = None,
     scale_out: Tensor | None = None,
     amax: bool = False,
-    out_dtype: torch.dtype | None = None,
-    acc_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | str | None = None,
+    acc_dtype: torch.dtype | str | None = None,
     precision: Precision | None = None,
     batch_invariant: bool = False,
     out: Tensor | None = None,
@@ -109,6 +109,7 @@ def mm(
     """
     if not isinstance(device, str):
         raise TypeError(f'device is {device!r}, but emulate.mm needs the name of a GPU: "H200".')
+    out_dtype, acc_dtype = dtypes.named(out_dtype), dtypes.named(acc_dtype)
     epilogue = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
     epilogue |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
     epilogue |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}

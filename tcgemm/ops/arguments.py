@@ -48,12 +48,9 @@ def _check_dtype(function: str, name: str, value: object) -> None:
             f"tcgemm.{function}: {name} is {value}, but results and accumulators have one of "
             f"{names}; pass one of these, or None."
         )
-    mend = "pass one of torch's, such as torch.bfloat16, or None"
-    if isinstance(value, str):
-        named = getattr(torch, value.removeprefix("torch."), None)
-        mend = f"pass {named}" if isinstance(named, torch.dtype) else mend
     raise TypeError(
-        f"tcgemm.{function}: {name} is {value!r}, but it must be a torch.dtype; {mend}."
+        f"tcgemm.{function}: {name} is {value!r}, but it must be a torch.dtype or its name; pass "
+        "one of torch's, such as torch.bfloat16, or None."
     )
 
 

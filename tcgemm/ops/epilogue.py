@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tcgemm import dtypes
+
 ADDENDS = ("c", "bias", "residual")
 TENSORS = ("a", "b", *ADDENDS)
 
@@ -66,17 +68,24 @@ def epilogue_of(
     activation: str | None,
     alpha: float,
     beta: float,
-    out_dtype: torch.dtype | None,
-    acc_dtype: torch.dtype | None,
+    out_dtype: torch.dtype | str | None,
+    acc_dtype: torch.dtype | str | None,
     precision: str | None,
     batch_invariant: bool = False,
 ) -> Epilogue:
-    """The Epilogue with these options. All calls with the default options share one object."""
+    """The Epilogue with these options. All calls with the default options share one object.
+
+    A name of a dtype becomes the dtype; another word stays, and the operator refuses it.
+    """
     if (
         activation is out_dtype is acc_dtype is precision is None
         and alpha == beta == 1.0
         and batch_invariant is False
     ):
         return DEFAULT
+    if type(out_dtype) is str:
+        out_dtype = dtypes.named(out_dtype)
+    if type(acc_dtype) is str:
+        acc_dtype = dtypes.named(acc_dtype)
     options = (activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant)
     return _new(Epilogue, options)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from tcgemm import dtypes
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
@@ -119,8 +120,8 @@ class QuantizedLinear(Operator):
 
 def _work(x: Tensor, weight: Tensor) -> torch.dtype:
     """The dtype of the products for the gradients: x's, else the weight's, else bfloat16."""
-    dtypes = [tensor.dtype for tensor in (x, weight) if tensor.dtype in _SIXTEEN]
-    return dtypes[0] if dtypes else torch.bfloat16
+    sixteen = [tensor.dtype for tensor in (x, weight) if tensor.dtype in _SIXTEEN]
+    return sixteen[0] if sixteen else torch.bfloat16
 
 
 def check_options(name: str, dtype: object, granularity: object) -> None:
@@ -228,11 +229,11 @@ def quantized_linear(
     bias: Tensor | None = None,
     *,
     weight_scale: Tensor | None = None,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
     granularity: WeightGranularity = "row",
     activation: Activation | None = None,
     residual: Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
+    out_dtype: torch.dtype | str | None = None,
     precision: Precision | None = None,
     batch_invariant: bool = False,
 ) -> Tensor:
@@ -256,8 +257,8 @@ def quantized_linear(
         bias (Tensor): (N,).
         weight_scale (Tensor): the scale of a weight that is quantised already, as tcgemm.quantize
             returned it. The weight then has an 8-bit dtype and gets no gradient.
-        dtype (torch.dtype): float8_e4m3fn, float8_e5m2 or int8. Default: the dtype of a weight with
-            a weight_scale, else float8_e4m3fn.
+        dtype (torch.dtype or str): float8_e4m3fn, float8_e5m2 or int8. Default: the dtype of a
+            weight with a weight_scale, else float8_e4m3fn.
         granularity (str): the elements that share a scale.
 
             - "row": each row of x and of weight
@@ -265,7 +266,7 @@ def quantized_linear(
             - "128x128": blocks of 128 x 128 of weight, and of 1 x 128 of x; float8 only
 
         activation, residual: as in tcgemm.linear.
-        out_dtype (torch.dtype): the dtype of the result; default: x's dtype.
+        out_dtype (torch.dtype or str): the dtype of the result; default: x's dtype.
         precision (str): "promoted" or "fast" for float8, as in tcgemm.linear.
         batch_invariant (bool): as in tcgemm.linear. With the granularity "tensor" it is refused,
             because the scale of x comes from all rows.
@@ -277,6 +278,8 @@ def quantized_linear(
         TypeError: an operand is no tensor.
         RuntimeError: a shape, dtype, device or option that is not supported.
     """
+    if dtype is not None:
+        dtype = dtypes.of(_NAME, "dtype", dtype, QUANTIZED)
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
     overridden = has_torch_function_variadic(*tensors)

@@ -83,3 +83,56 @@ def test_names_of_floats(call, name):
 def test_other_words_are_refused_with_the_names(call):
     with pytest.raises(RuntimeError, match=r"is 'fp7', but it must be one of float\d+"):
         (CALLS | FLOAT_CALLS)[call]("fp7")
+
+
+A, B, X = torch.randn(4, 16), torch.randn(16, 8), torch.randn(2, 128)
+PRODUCTS = {
+    "mm": lambda **options: tcgemm.mm(A, B, **options),
+    "bmm": lambda **options: tcgemm.bmm(A[None], B[None], **options),
+    "matmul": lambda **options: tcgemm.matmul(A, B, **options),
+    "addmm": lambda **options: tcgemm.addmm(torch.ones(8), A, B, **options),
+    "baddbmm": lambda **options: tcgemm.baddbmm(torch.ones(8), A[None], B[None], **options),
+    "linear": lambda **options: tcgemm.linear(A, B.t(), **options),
+    "linear with a gradient": lambda **options: tcgemm.linear(
+        A, B.t().contiguous().requires_grad_(), **options
+    ),
+    "linear, compiled": torch.compile(
+        lambda **options: tcgemm.linear(A, B.t(), **options), fullgraph=True, backend="eager"
+    ),
+    "linear with 2:4": lambda **options: tcgemm.linear(
+        X.half(), tcgemm.compress24(W.half(), prune=True), **options
+    ),
+    "linear with packed": lambda **options: tcgemm.linear(
+        X.half(), tcgemm.pack_weight(W.half()), **options
+    ),
+    "quantized_linear": lambda **options: tcgemm.quantized_linear(X, W, dtype="int8", **options),
+    "emulate.mm": lambda **options: tcgemm.emulate.mm(A.half(), B.half(), **options),
+}
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_products_take_names_of_dtypes(product):
+    names = PRODUCTS[product](out_dtype="torch.float16"), PRODUCTS[product](out_dtype="bfloat16")
+    expected = PRODUCTS[product](out_dtype=torch.bfloat16)
+    assert [tensor.dtype for tensor in names] == [torch.float16, torch.bfloat16]
+    assert torch.equal(names[1], expected)
+
+
+def test_accumulators_take_names_of_dtypes():
+    a, b = torch.randn(64, 4096).half(), torch.randn(4096, 64).half()
+    expected = tcgemm.mm(a, b, acc_dtype=torch.float16)
+    assert torch.equal(tcgemm.mm(a, b, acc_dtype="float16"), expected)
+    assert not torch.equal(tcgemm.mm(a, b, acc_dtype="float32"), expected)
+    plan = tcgemm.explain(a, b, acc_dtype="float16", out_dtype="float16", device="H200")
+    assert plan == tcgemm.explain(
+        a, b, acc_dtype=torch.float16, out_dtype=torch.float16, device="H200"
+    )
+
+
+def test_readers_take_names_of_dtypes():
+    blocks = torch.full((8, 2, 16), 0x22, dtype=torch.uint8)
+    scales = torch.full((8, 2), 127, dtype=torch.uint8)
+    packed = tcgemm.packed.from_mxfp4(blocks, scales, dtype="float16")
+    assert packed.dequantize().dtype is torch.float16
+    with pytest.raises(RuntimeError, match="but dequantize"):
+        tcgemm.packed.from_mxfp4(blocks, scales, dtype="float64")

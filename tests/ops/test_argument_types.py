@@ -30,17 +30,13 @@ WAYS = {
     "mm of a leaf": lambda **options: tcgemm.mm(A.clone().requires_grad_(), B, **options),
 }
 WRONG = {
-    "out_dtype as a str": (
-        {"out_dtype": "bfloat16"},
-        "out_dtype is 'bfloat16', but it must be a torch.dtype; pass torch.bfloat16.",
-    ),
     "out_dtype as a strange str": (
         {"out_dtype": "fp8"},
-        "out_dtype is 'fp8', but it must be a torch.dtype; pass one of torch's, such as "
-        "torch.bfloat16, or None.",
+        "out_dtype is 'fp8', but it must be a torch.dtype or its name; pass one of torch's, "
+        "such as torch.bfloat16, or None.",
     ),
     "out_dtype as a type": ({"out_dtype": float}, "out_dtype is <class 'float'>, but it must be a"),
-    "acc_dtype": ({"acc_dtype": "torch.float32"}, "acc_dtype is 'torch.float32', but it must be"),
+    "acc_dtype": ({"acc_dtype": "torch.f32"}, "acc_dtype is 'torch.f32', but it must be"),
     "activation as a function": (
         {"activation": torch.relu},
         'activation is relu, but it must be one of the words "relu", "gelu", "gelu_tanh", '
@@ -85,8 +81,12 @@ def test_a_dtype_that_the_abi_does_not_know(way):
 
 
 def test_the_dtype_of_quantized_linear():
-    text = sentence(lambda: CALLS["quantized_linear"](dtype="int8"), RuntimeError)
-    assert text.startswith("tcgemm.quantized_linear: dtype is 'int8', but values are quantised to")
+    text = sentence(lambda: CALLS["quantized_linear"](dtype="int4"), RuntimeError)
+    assert text.startswith(
+        "tcgemm.quantized_linear: dtype is 'int4', but it must be one of float8_"
+    )
+    text = sentence(lambda: CALLS["quantized_linear"](dtype=torch.half), RuntimeError)
+    assert text.startswith("tcgemm.quantized_linear: dtype is torch.float16, but values are quant")
 
 
 @pytest.mark.parametrize("name", sorted(CALLS.keys() - {"quantized_linear"}))
@@ -155,7 +155,9 @@ def test_every_error_names_the_function_that_was_called():
             assert text.startswith(f"tcgemm.{name}: scale_a needs a gradient")
 
 
-@pytest.mark.parametrize("wrong", ["out_dtype as a str", "activation as a function", "precision"])
+@pytest.mark.parametrize(
+    "wrong", ["out_dtype as a strange str", "activation as a function", "precision"]
+)
 @pytest.mark.parametrize("way", ["mm", "mm with scales"])
 def test_under_compile(way, wrong):
     options, expected = WRONG[wrong]

@@ -43,7 +43,7 @@ def products(activation: Activation | None, precision: Precision | None) -> None
     batch_a, batch_b, out = torch.randn(2, 4, 8), torch.randn(2, 8, 6), torch.empty(4, 6)
     assert_type(tcgemm.mm(a, b), Tensor)
     assert_type(tcgemm.mm(a, b, bias=bias, activation=activation, alpha=2, residual=None), Tensor)
-    assert_type(tcgemm.mm(a, b, precision=precision, out_dtype=torch.bfloat16), Tensor)
+    assert_type(tcgemm.mm(a, b, precision=precision, out_dtype="bfloat16"), Tensor)
     assert_type(tcgemm.mm(a, b, amax=True, activation="gelu"), tuple[Tensor, Tensor])
     assert_type(tcgemm.mm(a, b, out=out), Tensor)
     assert_type(tcgemm.bmm(batch_a, batch_b, amax=False), Tensor)
@@ -102,7 +102,7 @@ def packed(x: Tensor, w: Tensor, format: PackedFormat) -> None:
     assert_type(p.dequantize(torch.bfloat16), Tensor)
     assert_type(tcgemm.linear(x, p, activation="gelu"), Tensor)
     assert_type(tcgemm.mm(x, p.t()), Tensor)
-    assert_type(tcgemm.packed.from_mxfp4(w, x, dtype=torch.float16), tcgemm.PackedWeight)
+    assert_type(tcgemm.packed.from_mxfp4(w, x, dtype="float16"), tcgemm.PackedWeight)
     layer = tcgemm.nn.PackedLinear.from_packed(p, activation="gelu")
     assert_type(layer, tcgemm.nn.PackedLinear)
     assert_type(layer.forward(x), Tensor)
@@ -162,9 +162,7 @@ def swaps(model: torch.nn.Module) -> None:
     assert_type(report.coverage(), str)
     report.undo()
     tcgemm.swap_linear(model, "*", to=tcgemm.nn.Linear, prepare=False).undo()
-    tcgemm.swap_linear(
-        model, to=tcgemm.nn.QuantLinear, dtype=torch.int8, granularity="tensor"
-    ).undo()
+    tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype="int8", granularity="tensor").undo()
     tcgemm.swap_linear(
         model, to=tcgemm.nn.SparseLinear24, learns=True, gradient="masked", shared=True
     ).undo()

@@ -13,7 +13,7 @@ def products(a: Tensor, b: Tensor) -> None:
     print(tcgemm.saved_names)  # wrong
     tcgemm.mm(a, b, activation="geluu")  # wrong
     tcgemm.mm(a, b, activation=torch.relu)  # wrong
-    tcgemm.mm(a, b, out_dtype="bfloat16")  # wrong
+    tcgemm.mm(a, b, out_dtype=float)  # wrong
     tcgemm.mm(a, b, precision="tf32")  # wrong
     tcgemm.mm(a, [[1.0]])  # wrong
     print(tcgemm.mm(a, b, amax=True).shape)  # wrong
@@ -30,7 +30,7 @@ def products(a: Tensor, b: Tensor) -> None:
 
 
 def eight_bits(x: Tensor) -> None:
-    tcgemm.quantize(x, "fp8")  # wrong
+    tcgemm.quantize(x, 8)  # wrong
     tcgemm.quantize(x, torch.int8, "column")  # wrong
     print(tcgemm.quantize(x, torch.int8).dtype)  # wrong
     tcgemm.quantized_linear(x, x, granularity="1x128")  # wrong

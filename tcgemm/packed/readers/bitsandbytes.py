@@ -18,7 +18,7 @@ import torch
 
 from tcgemm.packed.codes import pack_nibbles
 from tcgemm.packed.formats import ENTRIES, NF4
-from tcgemm.packed.readers.checks import check_shown, check_tensor, divided
+from tcgemm.packed.readers.checks import check_tensor, divided, shown_dtype
 from tcgemm.packed.weight import PackedWeight
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _State(NamedTuple):
 
 
 def from_bitsandbytes(
-    weight: Tensor, state: Any, *, dtype: torch.dtype | None = None
+    weight: Tensor, state: Any, *, dtype: torch.dtype | str | None = None
 ) -> PackedWeight:
     """Makes a PackedWeight of a 4-bit weight of bitsandbytes.
 
@@ -81,7 +81,7 @@ def from_bitsandbytes(
             f"{_NAME}: the weight has shape {entry.shape}, but a PackedWeight is a matrix (N, K); "
             "pass one matrix."
         )
-    check_shown(_NAME, dtype)
+    dtype = shown_dtype(_NAME, dtype)
     n, k = entry.shape
     if k % entry.blocksize:
         raise RuntimeError(

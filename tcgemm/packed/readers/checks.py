@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm.dtypes import named
 from tcgemm.packed.formats import FLOATS, FORMATS
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ def check_tensor(
         )
 
 
-def check_shown(function: str, dtype: object) -> None:
-    """Raises the error unless dequantize() can have this dtype."""
+def shown_dtype(function: str, dtype: torch.dtype | str | None) -> torch.dtype | None:
+    """The dtype of dequantize(), from a dtype or its name. Raises RuntimeError for another one."""
+    dtype = named(dtype)
     if dtype not in (None, *FLOATS):
         raise RuntimeError(
             f"{function}: dtype is {dtype}, but dequantize() has torch.float16, torch.bfloat16 or "
             "torch.float32; pass one of these, or leave it out."
         )
+    return dtype
 
 
 def divided(

@@ -16,7 +16,7 @@ import torch
 
 from tcgemm.packed.codes import MIDDLE, pack_nibbles
 from tcgemm.packed.formats import FLOATS
-from tcgemm.packed.readers.checks import check_shown, check_tensor, divided
+from tcgemm.packed.readers.checks import check_tensor, divided, shown_dtype
 from tcgemm.packed.weight import PackedWeight
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def from_gptq(
     g_idx: Tensor | None = None,
     *,
     version: int = 1,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
 ) -> PackedWeight:
     """Makes a PackedWeight of the tensors of a layer in the layout of GPTQ, with 4 bits.
 
@@ -89,7 +89,7 @@ def from_awq(
     scales: Tensor,
     qzeros: Tensor | None = None,
     *,
-    dtype: torch.dtype | None = None,
+    dtype: torch.dtype | str | None = None,
 ) -> PackedWeight:
     """Makes a PackedWeight of the tensors of a layer in the layout of AutoAWQ's GEMM version.
 
@@ -137,10 +137,14 @@ def _unpacked(words: Tensor, order: tuple[int, ...]) -> Tensor:
 
 
 def _made(
-    function: str, codes: Tensor, scales: Tensor, zeros: Tensor | None, dtype: torch.dtype | None
+    function: str,
+    codes: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    dtype: torch.dtype | str | None,
 ) -> PackedWeight:
     """The weight of codes (N, K), and of scales and zero points (G, N)."""
-    check_shown(function, dtype)
+    dtype = shown_dtype(function, dtype)
     k, groups = codes.shape[1], scales.shape[0]
     size, spread = divided(function, "int4", k, k // groups, scales.detach().t())
     points = None

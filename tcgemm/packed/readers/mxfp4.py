@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.packed.readers.checks import check_shown, check_tensor
+from tcgemm.packed.readers.checks import check_tensor, shown_dtype
 from tcgemm.packed.weight import PackedWeight
 
 if TYPE_CHECKING:
@@ -16,7 +16,9 @@ _NAME = "tcgemm.packed.from_mxfp4"
 _BYTES = 16  # of a block
 
 
-def from_mxfp4(blocks: Tensor, scales: Tensor, *, dtype: torch.dtype | None = None) -> PackedWeight:
+def from_mxfp4(
+    blocks: Tensor, scales: Tensor, *, dtype: torch.dtype | str | None = None
+) -> PackedWeight:
     """Makes a PackedWeight of the blocks and scales of a matrix in mxfp4.
 
     Example:
@@ -40,7 +42,7 @@ def from_mxfp4(blocks: Tensor, scales: Tensor, *, dtype: torch.dtype | None = No
     check_tensor(_NAME, "blocks", blocks, (torch.uint8,), ("N", "K/32", _BYTES))
     n, groups = blocks.shape[:2]
     check_tensor(_NAME, "scales", scales, (torch.uint8, torch.float8_e8m0fnu), (n, groups))
-    check_shown(_NAME, dtype)
+    dtype = shown_dtype(_NAME, dtype)
     return PackedWeight.from_parts(
         blocks.reshape(n, groups * _BYTES),
         scales.view(torch.float8_e8m0fnu),

@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 import torch
 
 from tcgemm.packed.codes import MIDDLE, pack_nibbles
-from tcgemm.packed.readers.checks import check_shown, divided
+from tcgemm.packed.readers.checks import divided, shown_dtype
 from tcgemm.packed.weight import PackedWeight
 
 _NAME = "tcgemm.packed.from_torchao"
 _HIGH = 0x88  # flips the sign bits of two codes in a byte
 
 
-def from_torchao(weight: Any, *, dtype: torch.dtype | None = None) -> PackedWeight:
+def from_torchao(weight: Any, *, dtype: torch.dtype | str | None = None) -> PackedWeight:
     """Makes a PackedWeight of a weight that torchao has quantised.
 
     Example:
@@ -48,7 +48,7 @@ def from_torchao(weight: Any, *, dtype: torch.dtype | None = None) -> PackedWeig
         RuntimeError: the weight has another class, other groups, or scales in the order of a
             kernel.
     """
-    check_shown(_NAME, dtype)
+    dtype = shown_dtype(_NAME, dtype)
     kind = type(weight.data if isinstance(weight, torch.nn.Parameter) else weight).__name__
     reader = _READERS.get(kind)
     if reader is None:
