@@ -127,7 +127,7 @@ def from_cutlass(packed: torch.Tensor, meta: torch.Tensor) -> SparseTensor24:
 
 def _check(name: str, dtype: torch.dtype, rows: int, columns: int) -> tuple[torch.dtype, int]:
     if dtype not in _INTEGERS:
-        names = ", ".join(str(each) for each in _INTEGERS)
+        names = ", ".join(str(dtype) for dtype in _INTEGERS)
         raise RuntimeError(
             f"tcgemm.sparse_cutlass: {name} is {dtype}, but CUTLASS's format is of {names}; "
             "convert it."

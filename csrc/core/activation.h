@@ -41,8 +41,8 @@ struct Exact {
 // A row of the table: kName, forward(x), and backward(g, z), which is g times the derivative at z.
 // An enumerator without a row does not compile: with_activation visits all.
 //
-// Comparisons propagate NaN, as torch's activations do, and gradients of Inf and NaN are those of
-// torch's formulas. No formula cancels: erfc(-u) stands for 1 + erf(u), and the logistic function
+// Comparisons propagate NaN, as torch's activations do, and gradients of Inf and NaN are
+// equal to torch's. No formula cancels: erfc(-u) stands for 1 + erf(u), and the logistic function
 // of 2 u for (1 + tanh(u)) / 2.
 template <Activation kActivation, class Math>
 struct Formula;

@@ -13,7 +13,7 @@ namespace tcgemm {
 //   gz   = g * activation'(z)       the gradient of z
 //   sums = the sum of gz over the rows of all matrices, the gradient of the bias
 //
-// The arithmetic is that of f32, where gz is rounded once. `sums` adds gz before it is rounded, in
+// The arithmetic is in f32, where gz is rounded once. `sums` adds gz before it is rounded, in
 // an order that the shape and the device decide. relu has the derivative 0 at z <= 0 and 1
 // elsewhere, also where z is NaN.
 struct ActivationBackward {

@@ -331,7 +331,7 @@ struct QuantizeParams {
   DType to;
 };
 
-// See core/activation_backward.h. Rows are those of all matrices.
+// See core/activation_backward.h. `rows` counts the rows of all matrices.
 struct ActivationBackwardParams {
   TensorRef g, z;
   void* gz;

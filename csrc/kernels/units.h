@@ -53,7 +53,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
     result.variant = "f16";
   else if (is_16bit)
     result.variant = name(config.layout);
-  // The fused kernels of TN take longest to compile, and those of wide tiles half of that.
+  // The fused kernels of TN take longest to compile, and the ones with wide tiles half of that.
   const bool splits =
       is_16bit ? result.variant == "TN" : result.input == "fp8" && result.variant == "";
   if (splits && path == EpiloguePath::fused) result.path = config.n > 144 ? "fused_wide" : "fused";

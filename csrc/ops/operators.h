@@ -97,7 +97,7 @@ inline constexpr Operator kOperators[] = {
     // prepare(w) returns terms_b of GEMMs with b = w.t(): the split-FP32 terms that precision
     // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.
     pass_row("prepare", "tcgemm.prepare", "(Tensor w) -> Tensor", prepare),
-    // The second result of quantize is the scale, that of quantize.scaled is amax.
+    // The second result of quantize is the scale, and of quantize.scaled amax.
     pass_row("quantize", "tcgemm.quantize",
              "(Tensor x, ScalarType dtype, str granularity=\"tensor\") -> (Tensor, Tensor)",
              quantize),
@@ -150,7 +150,7 @@ inline constexpr Operator kOperators[] = {
                  "(str name, int capability, int multiprocessors, float clock_khz, "
                  "float memory_clock_khz, int memory_bus_bits) -> Tensor",
                  device_rates),
-    // `arches`: a build's, as build_info has them, joined by commas; empty: those of this build.
+    // `arches`: a build's, as build_info has them, joined by commas; empty: this build's.
     question_row("_code", "(int capability, str arches=\"\") -> Tensor", code),
 };
 

@@ -7,8 +7,8 @@
        -> the first with half of its weights, trained on (tcgemm.nn.SparseLinear24) -> and its bytes
     2  matrix products by dtype, layout and shape -> kernel, error, time, and torch's time on a GPU
 
-The exit status is 0 only if all accuracies are above 95 % and within a point of each other (that of
-the sparse network when it has learnt on) and every product of the table is within its error bound:
+The exit status is 0 only if all accuracies are above 95 % and within a point of each other (for the
+sparse network when it has learnt on), and every product of the table is within its error bound. So
 the demo is also a check of the installation.
 """
 

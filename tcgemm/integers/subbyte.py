@@ -49,7 +49,7 @@ class SubbyteTensor(torch.Tensor):
     @classmethod
     def wrapped(cls, bytes: Tensor, byte_dim: int, extent: int, dtype: torch.dtype) -> Self:
         """The tensor around these bytes; a subclass sets what it has besides."""
-        shape, strides = list(bytes.shape), [cls.per_byte * each for each in bytes.stride()]
+        shape, strides = list(bytes.shape), [cls.per_byte * stride for stride in bytes.stride()]
         shape[byte_dim], strides[byte_dim] = extent, 1
         tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=bytes.device)
         vars(tensor).update(bytes=bytes, byte_dim=byte_dim, extent=extent)

@@ -200,7 +200,7 @@ def _of_probe_file(content: dict[str, Any], name: str) -> Costs:
         return _checked(asdict(of_probe(content)), name)
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
-            f"{name} has a header and records, but not those of the probe ({error!r}); measure "
+            f"{name} has a header and records, but not the probe's ({error!r}); measure "
             "them again: python -m tcgemm probe all --json FILE."
         ) from None
 

@@ -176,7 +176,7 @@ class Checked(Machine):
         """What the comparison found."""
         return (
             f"{self.name}: {self.counts[0]:,} results of instructions, {self.counts[1]:,} of which "
-            "have other bits than those of the emulator."
+            "have other bits than the emulator's."
         )
 
 

@@ -74,7 +74,7 @@ class Prepared:
         weight (Tensor): the weight (N, K) itself, not a copy: gradients arrive in weight.grad.
         terms (Tensor): the bytes of the terms; empty where there are none, as on the CPU.
         term_type (str): "f16" or "bf16"; the values of the weight decide. None without terms.
-        nbytes (int): the size of the terms in bytes: about that of the weight for f16, and 1.5
+        nbytes (int): the size of the terms in bytes: about as much as the weight for f16, and 1.5
             times that for bf16.
         shape (torch.Size): the shape of the operand whose place it takes.
         dtype (torch.dtype): float32.
@@ -162,7 +162,7 @@ class Prepared:
         if not self.guard.unchanged:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared whose weight was changed in place, moved "
-                "or exchanged since it was prepared, so its terms are those of another weight; "
+                "or exchanged since it was prepared, so its terms belong to another weight; "
                 "call tcgemm.prepare again."
             )
         return (self.weight.t() if transposed else self.weight), self.terms

@@ -12,22 +12,24 @@ from support.calls import Counter
 from support.sharding import WRAPPERS, batch, losses_of, model_of
 
 
-def train(rank, wrapper, ours):
+def train(rank, wrapper, uses_tcgemm):
     """The losses of one process's part of the batch; the other layers are torch's, or ours too."""
     model = model_of("linear")
-    if ours:
+    if uses_tcgemm:
         assert len(tcgemm.swap_linear(model).swapped) == 2
     else:
         tcgemm.swap_linear(model, to=nn.Linear)
     with Counter() as counter:
         losses, _ = losses_of(WRAPPERS[wrapper](model), *batch(rank))
-    assert (counter.count > 0) is ours or "compiled" in wrapper
+    assert (counter.count > 0) is uses_tcgemm or "compiled" in wrapper
     return losses
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_training_is_that_of_torchs_layers(wrapper, device):
-    curve, exact = (processes.run(train, wrapper, ours, device=device) for ours in (True, False))
+    curve, exact = (
+        processes.run(train, wrapper, uses_tcgemm, device=device) for uses_tcgemm in (True, False)
+    )
     assert exact[0][-1] < exact[0][0]
     tolerance = 1e-2 if wrapper == "fsdp2_mixed" else {"cpu": 1e-5, "cuda": 1e-4}[device]
     for loss, limit in zip(curve, exact, strict=True):

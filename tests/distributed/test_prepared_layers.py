@@ -42,14 +42,14 @@ def calls_of_eval_mode(rank, wrapper):
     model, alone = wrapped("linear", wrapper), reference("linear", "ddp")
     counts = []
     for _ in range(2):  # before and after two steps
-        for each in (model, alone):
-            each.train()  # drops what losses_of has prepared on a GPU
+        for item in (model, alone):
+            item.train()  # drops what losses_of has prepared on a GPU
         with Calls() as calls, torch.no_grad():
             results = [model.eval()(x) for _ in range(FORWARDS)]
             expected = alone.eval()(x)
         counts.append(calls.count)
-        for each in results:
-            assert torch.equal(each, results[0])
+        for item in results:
+            assert torch.equal(item, results[0])
         if "mixed" not in wrapper:
             torch.testing.assert_close(results[0], expected, rtol=1e-5, atol=1e-5)
         if wrapper == "fsdp2_kept":  # before the optimizer takes the Parameters

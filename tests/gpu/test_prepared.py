@@ -22,7 +22,7 @@ from support.cases import BF16, F32, S32, waits_for_nothing
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 
-# Products of terms are for large results and long sums, those of bf16 terms for longer ones still.
+# Products of terms are for large results and long sums, of bf16 terms for longer ones still.
 M, N, K, LONG = 1600, 1408, 1024, 2304
 KINDS = ("normal", "rows", "elements", "few", "special")
 

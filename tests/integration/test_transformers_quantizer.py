@@ -133,8 +133,8 @@ def test_an_older_transformers_does_not_read_parts(saved, tmp_path, monkeypatch)
     with pytest.raises(ImportError) as error:
         kind.from_pretrained(tmp_path / "sparse")
     assert str(error.value) == (
-        "TcgemmConfig: transformers 5.17.0 reads no weights that are saved in parts, as those of "
-        "SparseLinear24 and of other methods are; expected 5.21 or later: pip install -U "
+        "TcgemmConfig: transformers 5.17.0 reads no weights that are saved in parts, as "
+        "SparseLinear24 and other methods save them; expected 5.21 or later: pip install -U "
         "transformers."
     )
 

@@ -41,9 +41,9 @@ def test_a_wrong_kernel_is_found(monkeypatch):
     real = call.launch
 
     def wrong(step, variant, a, b, c, cycles=None):
-        found = real(step, variant, a, b, c, cycles)
+        result = real(step, variant, a, b, c, cycles)
         c[-1, -1] += 1
-        return found
+        return result
 
     assert problem.is_exact(step, variant)
     monkeypatch.setattr(call, "launch", wrong)

@@ -272,7 +272,7 @@ def test_a_probe_with_a_wrong_rate_is_named(row, value, reason, tmp_path):
     next(record for record in content["records"] if record["row"] == row)["rate"] = value
     path = tmp_path / "probe.json"
     path.write_text(json.dumps(content))
-    sentence = f"{path} has a header and records, but not those of the probe ({reason}"
+    sentence = f"{path} has a header and records, but not the probe's ({reason}"
     with pytest.raises(ValueError, match=re.escape(sentence)) as error:
         gpus.costs(str(path))
     assert str(error.value).endswith(

@@ -394,7 +394,7 @@ def test_meta_tensors_need_the_python_package(call, name):
             lambda a, b: OPS.scaled_mm(
                 a.float(), b.float(), terms_b=torch.empty(8, dtype=torch.uint8, device="cuda")
             ),
-            ["terms_b has 8 bytes, but those of b of shape (4, 5)", "prepare this b"],
+            ["terms_b has 8 bytes, but the terms of b of shape (4, 5)", "prepare this b"],
         ),
         (lambda a, b: OPS.mm(a, b, out_dtype=F64), ["out_dtype is torch.float64"]),
         (

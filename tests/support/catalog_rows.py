@@ -205,7 +205,7 @@ def launch(
     """Runs the row, and makes sure that it is this kernel, on the operands as they are.
 
     `cluster` is the number of CTAs of a cluster; 0: the planner's choice. `slices` is the number
-    of slices of k, which another kernel or a cluster adds; 0: those of the kernel itself. Returns
+    of slices of k, which another kernel or a cluster adds; 0: the kernel's own. Returns
     what explain says.
     """
     kernel = kernel_name(row, cluster, slices, cluster_adds)

@@ -85,13 +85,13 @@ SCALES = {
         lambda: scaled(E4M3, t(2, M, 1), batch=(3,)),
         [
             "tcgemm: the batch of scale_a, of shape (2, 300, 1), does not broadcast",
-            "that of the result, (3,)",
-            "must be 1 or that of the result",
+            "the batch of the result, (3,)",
+            "must be 1 or as in the result",
         ],
     ),
     "batch of blocks": (
         lambda: scaled(E4M3, None, t(3, 2, N)),
-        ["the batch of scale_b, of shape (3, 2, 260)", "that of the result, ();"],
+        ["the batch of scale_b, of shape (3, 2, 260)", "the batch of the result, ();"],
     ),
     "blocks of f16": (
         lambda: scaled(F16, t(M, 2)),
@@ -154,7 +154,7 @@ ZEROS = {
     ),
     "batch": (
         lambda: scaled(S8, zero_b=t(2, 1, N, dtype=S32)),
-        ["the batch of zero_b, of shape (2, 1, 260)", "that of the result, ()"],
+        ["the batch of zero_b, of shape (2, 1, 260)", "the batch of the result, ()"],
     ),
 }
 
@@ -281,7 +281,7 @@ PREPARED = {
     "precision": (
         lambda: OPS.scaled_mm(*operands(F32), terms_b=t(0, dtype=U8), precision="high"),
         [
-            'tcgemm: terms_b is given, but its terms are those of precision "highest"',
+            'tcgemm: terms_b is given, but its terms are for precision "highest"',
             "and another one is asked for; leave terms_b out",
         ],
     ),
@@ -312,7 +312,7 @@ PREPARED = {
     "length": (
         lambda: prepared(on_meta(4, 5), BYTES),
         [
-            "tcgemm.explain: terms_b has 512 bytes, but those of b of shape (4, 5)",
+            "tcgemm.explain: terms_b has 512 bytes, but the terms of b of shape (4, 5)",
             ", as it lies in memory, are",
             "prepare this b, or leave terms_b out",
         ],

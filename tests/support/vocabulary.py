@@ -21,13 +21,13 @@ from support.source_tree import CPP, ROOT, tree
 
 # Forms of a word, or two words with a line between them: what to write.
 WORDS = {
-    "blob blobs": "workspace",
     "door doors": "entry point",
     "doubt doubts doubtful": "error_threshold, needs_checks",
     "hand_columns send_columns": "tma_store_columns",
     "house": "repository",
     "mixes": "GemmTypes, combination of dtypes",
     "neighbour neighbours neighbouring": "interleaved (order of rows), adjacent",
+    "prepack prepacks prepacked": "prepare, terms",
     "promises": "targets",
     "recall": "plan cache",
     "repair repairs repaired": "recompute",
@@ -39,7 +39,6 @@ WORDS = {
     "tame": "in range",
     "teeth": "a check that can fail",
     "turn turns turned turning": "transpose (of data), index or step (of a loop)",
-    "unscale": "rescale",
     "untame": "out_of_range",
     "verdict verdicts": "path decision (of split-FP32), outcome",
     "weigh": "apply_scales",
@@ -51,8 +50,6 @@ PERSONS = {
     "teach teaches told": "what sets the value",
     "want wants": "what is needed",
 }
-# Names of hypothesis and of torch.
-FOREIGN = re.compile(r"\bprint_blob\b|\w*unscale_\b")
 
 
 def by_form(table: dict[str, str]) -> dict[str, str]:
@@ -63,7 +60,7 @@ def by_form(table: dict[str, str]) -> dict[str, str]:
 def words_of(text: str) -> set[str]:
     """Parts of identifiers and words of prose; compounds of two words, too."""
     words = set()
-    for name in re.findall(r"[A-Za-z_]+", FOREIGN.sub("", text)):
+    for name in re.findall(r"[A-Za-z_]+", text):
         parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
         words |= {*parts, *map("_".join, itertools.pairwise(parts))}
     return words

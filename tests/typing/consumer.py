@@ -225,9 +225,9 @@ def comparisons(model: torch.nn.Module, x: Tensor, folder: Path) -> None:
 
 
 def tuned(model: torch.nn.Module) -> Tuning:
-    found = tcgemm.tune([(8, 8, 8), "8x16x8"], dtypes=["bf16", "e4m3"], seconds=0.1)
-    assert_type(found, Tuning)
-    assert_type(found.rows, list[dict[str, Any]])
+    result = tcgemm.tune([(8, 8, 8), "8x16x8"], dtypes=["bf16", "e4m3"], seconds=0.1)
+    assert_type(result, Tuning)
+    assert_type(result.rows, list[dict[str, Any]])
     return tcgemm.tune(model, rows=[1, 16], progress=False)
 
 

@@ -15,7 +15,7 @@ namespace {
 //   zero_a    element      (M, 1)
 //   zero_b                 (1, N)
 //
-// Batch dimensions precede these dimensions, and broadcast to those of the result.
+// Batch dimensions precede these dimensions, and broadcast to the dimensions of the result.
 
 std::int64_t blocks(std::int64_t extent) { return ceil_div(extent, kScaleBlock); }
 
@@ -42,8 +42,9 @@ void check_batch(const Operator& op, const CheckedGemm& checked, const CheckedOp
   }
   if (fits) return;
   fail(name(op), ": the batch of ", operand.view.name, ", of shape ", operand.view.shape(),
-       ", does not broadcast to that of the result, ", Shape{checked.batch, checked.batch_dims},
-       "; each of its dimensions before the last two must be 1 or that of the result.");
+       ", does not broadcast to the batch of the result, ",
+       Shape{checked.batch, checked.batch_dims},
+       "; each of its dimensions before the last two must be 1 or as in the result.");
 }
 
 // True if the view has the shape of a transposed scale: of one value a row, or of blocks.

@@ -134,7 +134,7 @@ void check_broadcast(const Operator& op, const CheckedGemm& checked,
   if (fits) return;
   fail(name(op), ": ", operand.view.name, " of shape ", operand.view.shape(),
        " does not broadcast to the result's shape ", checked.shape(),
-       "; each of its dimensions, counted from the last, must be 1 or that of the result.");
+       "; each of its dimensions, counted from the last, must be 1 or as in the result.");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void check_terms(const Operator& op, const CheckedGemm& checked) {
     fail(name(op), ": terms_b is given, but only torch.float32 operands have terms, and ", a.name,
          " is ", type_name(a), kRemedy);
   if (checked.input_b != DType::f32)
-    fail(name(op), ": terms_b is given, but its terms are those of precision \"highest\", ",
+    fail(name(op), ": terms_b is given, but its terms are for precision \"highest\", ",
          "and another one is asked for", kRemedy);
   if (b.dims != 2)
     fail(name(op), ": terms_b is given, which has the terms of one matrix, but ", b.name,
@@ -49,7 +49,7 @@ void bind_terms(const Operator& op, const CheckedGemm& checked, Problem& problem
   const std::int64_t bf16_bytes = std::int64_t(plan::prepared_bytes(problem, kBf16Terms));
   const std::int64_t bytes = view.elements();
   if (bytes != f16_bytes && bytes != bf16_bytes)
-    fail(name(op), ": terms_b has ", bytes, " bytes, but those of b of shape ",
+    fail(name(op), ": terms_b has ", bytes, " bytes, but the terms of b of shape ",
          checked[Slot::b].view.shape(), ", as it lies in memory, are ", f16_bytes, " or ",
          bf16_bytes, "; prepare this b, or leave terms_b out.");
   problem.set(Slot::terms_b, Matrix{view.address, DType::u8});
