@@ -51,6 +51,7 @@ TORCH_TARGET = "0x020b000000000000"  # LibTorch stable ABI of 2.11: one file for
 EXPORTS = "csrc/exports.map"
 LAB_EXPORTS = "csrc/emulate/exports.map"
 CXX_FLAGS = "-std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -ffp-contract=off".split()
+CXX_FLAGS.append("-Werror=switch")  # a switch without a default names each enumerator
 # What a build type adds to g++'s flags; of several -O the last one counts. _GLIBCXX_ASSERTIONS
 # checks the indices of containers. nvcc keeps -O3 and gets no -G in a debug build: in code that is
 # not optimised ptxas ignores setmaxnreg and serialises wgmma, and the build refuses such a kernel.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace tcgemm {
 
@@ -63,11 +64,23 @@ constexpr std::int64_t stored_extent(std::int64_t elements, DType type) {
   return is_subbyte(type) ? bytes_of(elements, type) : elements;
 }
 
+constexpr bool is_16bit(DType type) { return bits(type) == 16; }
 constexpr bool is_fp8(DType type) { return type == DType::e4m3 || type == DType::e5m2; }
 constexpr bool is_int8(DType type) { return type == DType::s8 || type == DType::u8; }
 constexpr bool is_int4(DType type) { return type == DType::s4 || type == DType::u4; }
 constexpr bool is_integer(DType type) {
   return is_int8(type) || is_int4(type) || type == DType::b1 || type == DType::s32;
+}
+
+// Is each type of the class one of `types`? The last branch of a choice at run time takes every
+// type that is left: a static_assert of this beside the branches fails when a type has none.
+constexpr bool are_all(std::initializer_list<DType> types, bool (*is_in_class)(DType)) {
+  for (int i = 0; i < kDTypes; ++i) {
+    bool is_listed = !is_in_class(DType(i));
+    for (const DType type : types) is_listed = is_listed || type == DType(i);
+    if (!is_listed) return false;
+  }
+  return true;
 }
 
 constexpr const char* name(DType type) {

@@ -36,4 +36,11 @@ constexpr bool can_return(DType operand, DType result) {
   return is_integer(operand) ? result == DType::s32 || result == DType::s8 : is_fp8(result);
 }
 
+// Can a GEMM return it with fewer than 32 bits? Such values are rounded, and packed in registers.
+constexpr bool is_narrow_result(DType result) {
+  for (int operand = 0; operand < kDTypes; ++operand)
+    if (bits(result) < 32 && can_return(DType(operand), result)) return true;
+  return false;
+}
+
 }  // namespace tcgemm

@@ -21,6 +21,7 @@ constexpr const char* name(ScaleType type) {
 }
 
 constexpr int scale_bytes(ScaleType type) {
+  static_assert(kScaleTypes == 5);
   return type == ScaleType::f32 ? 4 : type == ScaleType::f16 || type == ScaleType::bf16 ? 2 : 1;
 }
 
@@ -237,10 +238,12 @@ class Packer {
       const std::uint32_t bits = e4m3_bits(quotient);
       return {int(bits), e4m3_value(bits)};
     } else if constexpr (kPoints) {
+      static_assert(kFormat == WeightFormat::int4);
       const float whole = nearest(clamp(quotient, -16.0f, 16.0f)) + scale.zero;
       const float code = clamp(whole, 0.0f, kUnsigned);
       return {whole_number(code), code - scale.zero};
     } else {
+      static_assert(kFormat == WeightFormat::int4);
       const float code = nearest(clamp(quotient, -rules_.limit - 1, rules_.limit));
       return {whole_number(code), code};
     }
@@ -257,6 +260,7 @@ class Packer {
 
  private:
   constexpr std::uint32_t stored(float scale) const {
+    static_assert(kScaleTypes == 5);
     const bool finite = scale < packing::float_of(packing::kInfinity);
     if (rules_.scale_type == ScaleType::e8m0) return finite ? packing::bits_of(scale) >> 23 : 255u;
     scale = scale / global_scale_;
@@ -279,6 +283,7 @@ class Packer {
   }
 
   constexpr float value(std::uint32_t bits) const {
+    static_assert(kScaleTypes == 5);
     constexpr std::uint32_t kNan = 0x7fc00000u;
     switch (rules_.scale_type) {
       case ScaleType::f16:
@@ -302,6 +307,7 @@ class Packer {
 // Calls visit.operator()<format, zero points>() for the rules at run time. int8 is packed as int4.
 template <class Visit>
 constexpr void for_codes(const PackRules& rules, const Visit& visit) {
+  static_assert(kWeightFormats == 5);
   if (rules.format == WeightFormat::table4)
     visit.template operator()<WeightFormat::table4, false>();
   else if (rules.format == WeightFormat::e4m3)

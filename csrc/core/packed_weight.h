@@ -13,6 +13,7 @@ namespace tcgemm {
 // an index of a table of 16 values. int8 and e4m3: the value.
 enum class WeightFormat : std::uint8_t { none, int4, table4, int8, e4m3 };
 
+// A choice whose last branch takes several of them, or the rest, asserts this number.
 inline constexpr int kWeightFormats = 5;
 
 constexpr const char* name(WeightFormat format) {
@@ -21,6 +22,7 @@ constexpr const char* name(WeightFormat format) {
 }
 
 constexpr int bits(WeightFormat format) {
+  static_assert(kWeightFormats == 5);
   return format == WeightFormat::none                                   ? 0
          : format == WeightFormat::int8 || format == WeightFormat::e4m3 ? 8
                                                                         : 4;

@@ -149,6 +149,7 @@ struct BinaryFactors {
 };
 
 constexpr BinaryFactors factors(BinaryOperation operation) {
+  static_assert(kBinaryOperations == 3);
   return operation == BinaryOperation::xor_  ? BinaryFactors{-2, 1, 0}
          : operation == BinaryOperation::pm1 ? BinaryFactors{4, -2, 1}
                                              : BinaryFactors{1, 0, 0};

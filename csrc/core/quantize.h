@@ -35,6 +35,7 @@ constexpr const char* name(Granularity granularity) {
 
 // The largest value of a quantised dtype. The range of s8 is symmetric: -127 to 127.
 constexpr float limit(DType type) {
+  static_assert(are_all({DType::e4m3, DType::e5m2}, is_fp8));
   return type == DType::e4m3 ? 448.0f : type == DType::e5m2 ? 57344.0f : 127.0f;
 }
 

@@ -52,6 +52,7 @@ class BinaryGemm {
   }
 
   std::int32_t value(const std::uint8_t* a, const std::uint8_t* b) const {
+    static_assert(kBinaryOperations == 3);
     if (p_.binary == BinaryOperation::and_) return count_ones(a, b, bytes_, std::bit_and<>());
     const std::int32_t differ = count_ones(a, b, bytes_, std::bit_xor<>());
     return p_.binary == BinaryOperation::xor_ ? differ : std::int32_t(p_.k) - 2 * differ;

@@ -57,9 +57,10 @@ const KernelSet& kernel_set(CpuFeatures features) {
       return kAvx512Kernels;
     case CpuFeatures::avx2:
       return kAvx2Kernels;
-    default:
-      return kBaselineKernels;
+    case CpuFeatures::baseline:
+      break;
   }
+  return kBaselineKernels;
 }
 
 }  // namespace tcgemm::cpu

@@ -88,8 +88,14 @@ void visit(DType dtype, F f) {
       return f(std::int8_t{});
     case DType::u8:
       return f(std::uint8_t{});
-    default:
+    case DType::f64:
       return f(double{});
+    case DType::tf32:
+    case DType::s32:
+    case DType::s4:
+    case DType::u4:
+    case DType::b1:
+      break;  // Tf32, store_integers, pack_int4 and binary_gemm read them
   }
 }
 

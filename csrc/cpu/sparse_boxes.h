@@ -47,6 +47,7 @@ void visit(DType type, Pattern pattern, F f) {
   if (bits(type) == 16) return f(FloatElement<std::uint16_t>{}, TwoOfFour{});
   if (type == DType::s8) return f(SignedElement{}, TwoOfFour{});
   if (type == DType::u8) return f(UnsignedElement{}, TwoOfFour{});
+  static_assert(are_all({DType::s8, DType::u8}, is_int8));
   f(FloatElement<std::uint8_t>{}, TwoOfFour{});
 }
 

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
   extern __shared__ __align__(1024) char shared[];
   if (ptx::shared_address(shared) % 1024 != 0) __trap();
   constexpr Arch kArch = kCatalog[kConfigIndex].arch;
+  static_assert(kArch == Arch::sm80 || kArch == Arch::sm89 || kArch == Arch::sm90a);
   if constexpr (kArch == Arch::sm90a ? ptx::kSm90a : kArch != Arch::sm89 || ptx::kArch >= 89)
     Gemm<kCatalog[kConfigIndex], kPath, Mainloop>::run(params, shared);
   else

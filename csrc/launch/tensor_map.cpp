@@ -47,9 +47,16 @@ CUtensorMapDataType map_type(DType type) {
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
     case DType::s32:
       return CU_TENSOR_MAP_DATA_TYPE_INT32;
-    default:
-      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case DType::e4m3:
+    case DType::e5m2:
+    case DType::s8:
+    case DType::u8:
+    case DType::s4:
+    case DType::u4:
+    case DType::b1:
+      break;
   }
+  return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }
 
 CUtensorMapL2promotion l2_promotion(int size) {

@@ -19,11 +19,11 @@ __device__ inline float power_of_two(int exponent) {
 
 template <DType kType>
 __device__ inline std::uint32_t pack(float low, float high) {
-  static_assert(kType == DType::f16 || kType == DType::bf16);
   if constexpr (kType == DType::bf16) {
     const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     return reinterpret_cast<const std::uint32_t&>(pair);
   } else {
+    static_assert(kType == DType::f16);
     const __half2 pair = __floats2half2_rn(low, high);
     return reinterpret_cast<const std::uint32_t&>(pair);
   }
@@ -40,6 +40,9 @@ __device__ inline std::uint32_t pack_relu(float low, float high) {
     asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+
+static_assert(are_all({DType::f16, DType::bf16}, is_16bit),
+              "at run time a 16-bit type that is not f16 is taken as bf16, and the reverse");
 
 // The same for f16 or bf16, without a branch.
 __device__ inline std::uint32_t pack(bool is_f16, float low, float high) {
@@ -61,6 +64,12 @@ __device__ inline float2 unpack_f16(std::uint32_t pair) {
 
 __device__ inline float2 unpack_bf16(std::uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+template <DType kType>
+__device__ inline float2 unpack(std::uint32_t pair) {
+  static_assert(kType == DType::f16 || kType == DType::bf16);
+  return kType == DType::f16 ? unpack_f16(pair) : unpack_bf16(pair);
 }
 
 // The same for f16 or bf16, without a branch.
@@ -106,7 +115,7 @@ __device__ inline std::uint32_t fp8_bits(float value) {
 // Finite values and Inf saturate; NaN becomes 0x7f, without its sign.
 template <DType kType>
 __device__ inline std::uint16_t pack_fp8(float low, float high) {
-  static_assert(is_fp8(kType));
+  static_assert(kType == DType::e4m3 || kType == DType::e5m2);
   if constexpr (kArch >= 89) {
     std::uint16_t pair;
     if constexpr (kType == DType::e4m3)

@@ -52,15 +52,16 @@ __device__ inline void mma_sparse(std::int32_t* d, const std::uint32_t* a,
                                   const std::uint32_t* b_low, const std::uint32_t* b_high,
                                   std::uint32_t metadata, int) {
   using enum DType;
-  static_assert(is_int8(kA) && is_int8(kB));
   if constexpr (kA == s8 && kB == s8)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.s8.s8.s32", "0x0");
-  else if constexpr (kA == s8)
+  else if constexpr (kA == s8 && kB == u8)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.s8.u8.s32", "0x0");
-  else if constexpr (kB == s8)
+  else if constexpr (kA == u8 && kB == s8)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.u8.s8.s32", "0x0");
-  else
+  else {
+    static_assert(kA == u8 && kB == u8);
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.u8.u8.s32", "0x0");
+  }
 }
 
 #undef TCGEMM_MMA_STEP

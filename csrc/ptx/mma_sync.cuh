@@ -24,47 +24,48 @@ namespace tcgemm::ptx {
 template <DType kA, DType kB>
 __device__ inline void mma_sync(float* d, const std::uint32_t* a, const std::uint32_t* b) {
   using enum DType;
-  static_assert(kA == kB || (is_fp8(kA) && is_fp8(kB)));
-  if constexpr (kA == bf16)
+  if constexpr (kA == bf16 && kB == bf16)
     TCGEMM_MMA("f", "m16n8k16.row.col.f32.bf16.bf16.f32");
-  else if constexpr (kA == f16)
+  else if constexpr (kA == f16 && kB == f16)
     TCGEMM_MMA("f", "m16n8k16.row.col.f32.f16.f16.f32");
-  else if constexpr (kA == tf32)
+  else if constexpr (kA == tf32 && kB == tf32)
     TCGEMM_MMA("f", "m16n8k8.row.col.f32.tf32.tf32.f32");
   else if constexpr (kA == e4m3 && kB == e4m3)
     TCGEMM_MMA("f", "m16n8k32.row.col.f32.e4m3.e4m3.f32");
-  else if constexpr (kA == e4m3)
+  else if constexpr (kA == e4m3 && kB == e5m2)
     TCGEMM_MMA("f", "m16n8k32.row.col.f32.e4m3.e5m2.f32");
-  else if constexpr (kB == e4m3)
+  else if constexpr (kA == e5m2 && kB == e4m3)
     TCGEMM_MMA("f", "m16n8k32.row.col.f32.e5m2.e4m3.f32");
-  else
+  else {
+    static_assert(kA == e5m2 && kB == e5m2);
     TCGEMM_MMA("f", "m16n8k32.row.col.f32.e5m2.e5m2.f32");
+  }
 }
 
 // Sums wrap modulo 2^32.
 template <DType kA, DType kB>
 __device__ inline void mma_sync(std::int32_t* d, const std::uint32_t* a, const std::uint32_t* b) {
   using enum DType;
-  static_assert((is_int8(kA) && is_int8(kB)) || (is_int4(kA) && is_int4(kB)) ||
-                (kA == b1 && kB == b1));
-  if constexpr (kA == b1)
+  if constexpr (kA == b1 && kB == b1)
     TCGEMM_MMA("r", "m16n8k256.row.col.s32.b1.b1.s32.and.popc");
   else if constexpr (kA == s4 && kB == s4)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.s4.s4.s32");
-  else if constexpr (kA == s4)
+  else if constexpr (kA == s4 && kB == u4)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.s4.u4.s32");
   else if constexpr (kA == u4 && kB == s4)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.u4.s4.s32");
-  else if constexpr (kA == u4)
+  else if constexpr (kA == u4 && kB == u4)
     TCGEMM_MMA("r", "m16n8k64.row.col.s32.u4.u4.s32");
   else if constexpr (kA == s8 && kB == s8)
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.s8.s32");
-  else if constexpr (kA == s8)
+  else if constexpr (kA == s8 && kB == u8)
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.s8.u8.s32");
-  else if constexpr (kB == s8)
+  else if constexpr (kA == u8 && kB == s8)
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.u8.s8.s32");
-  else
+  else {
+    static_assert(kA == u8 && kB == u8);
     TCGEMM_MMA("r", "m16n8k32.row.col.s32.u8.u8.s32");
+  }
 }
 
 #undef TCGEMM_MMA

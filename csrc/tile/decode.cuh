@@ -23,6 +23,7 @@ __device__ inline std::uint32_t word_of(const uint4& words, int step) {
 // kBase + the codes of int4, exactly.
 template <DType kType>
 __device__ inline void decode_above_base(std::uint32_t word, std::uint32_t (&a)[4]) {
+  static_assert(kType == DType::bf16 || kType == DType::f16);
   constexpr int kLeft = kType == DType::bf16 ? 0 : 3;
   constexpr std::uint32_t kMask = 0x000f000fu << kLeft;
   constexpr std::uint32_t kBits = kType == DType::bf16 ? 0x43004300u : 0x58005800u;
@@ -96,6 +97,7 @@ struct Decoder<kType, WeightFormat::int8> {
         const std::uint32_t bytes = __byte_perm(two ^ 0x8080u, 0x6464u, 0x5140);
         a[i] = (Pair(bytes) - Pair(1152.0f)).bits();
       } else {
+        static_assert(kType == DType::bf16);
         const std::uint32_t bytes = __byte_perm(two, 0, 0x4140);
         const Pair low(ptx::and_or(bytes, 0x007f007fu, 0x43004300u));
         const Pair sign(ptx::and_or(bytes, 0x00800080u, 0x43004300u));
@@ -121,6 +123,7 @@ struct Decoder<kType, WeightFormat::e4m3> {
 template <int kBits, class Visit>
 __device__ __forceinline__ void for_format(WeightFormat format, WeightZeros zeros,
                                            const Visit& visit) {
+  static_assert(kWeightFormats == 5 && kWeightZeros == 3);
   if constexpr (kBits == 8) {
     if (format == WeightFormat::int8)
       visit.template operator()<WeightFormat::int8, WeightZeros::none>();

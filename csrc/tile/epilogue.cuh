@@ -154,7 +154,7 @@ __device__ inline auto load_pair(const void* data, std::int64_t offset) {
   } else {
     const std::uint32_t pair =
         *reinterpret_cast<const std::uint32_t*>(static_cast<const std::uint16_t*>(data) + offset);
-    return kType == DType::f16 ? ptx::unpack_f16(pair) : ptx::unpack_bf16(pair);
+    return ptx::unpack<kType>(pair);
   }
 }
 

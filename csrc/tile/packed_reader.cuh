@@ -123,6 +123,7 @@ class PackedReader {
 template <DType kType, int kBits, class Visit>
 __device__ __forceinline__ void for_reader(const PackedParams& packed, const Visit& visit) {
   using enum WeightFormat;
+  static_assert(kWeightFormats == 5 && kWeightZeros == 3);
   constexpr WeightFormat kFirst = kBits == 8 ? int8 : int4, kSecond = kBits == 8 ? e4m3 : table4;
   const int groups = packed.groups_in_block;
   if (packed.format == kFirst) {

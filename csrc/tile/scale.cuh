@@ -148,10 +148,12 @@ __device__ inline void reduce_amax(float* amax, std::uint32_t largest) {
 // Two elements of an 8-bit result, low element first.
 template <DType kOut>
 __device__ inline std::uint16_t pack_8bit_pair(float low, float high) {
-  if constexpr (is_fp8(kOut))
+  if constexpr (is_fp8(kOut)) {
     return ptx::pack_fp8<kOut>(low, high);
-  else
+  } else {
+    static_assert(kOut == DType::s8);
     return std::uint16_t(ptx::pack_s8(low, high, 0.0f, 0.0f));
+  }
 }
 
 // The last step of the epilogue: amax of the values, then scale_out.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/dtype_rules.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
 #include "ptx/elect.cuh"
@@ -264,6 +265,8 @@ __device__ inline void select_unit(const Fragment* fragment, int unit, T (&v)[kC
 // Writes a unit of 16-bit or 8-bit results to smem_d.
 template <bool kHopper, RowOrder kRowOrder, int kCount>
 __device__ inline void pack(DType type, char* smem_d, int chunk, const float (&v)[kCount]) {
+  using enum DType;
+  static_assert(are_all({bf16, f16, e4m3, e5m2, s8}, is_narrow_result));
   if (type == DType::bf16)
     pack_16bit<DType::bf16, kHopper, kRowOrder>(smem_d, chunk, v);
   else if (type == DType::f16)

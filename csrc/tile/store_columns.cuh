@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/dtype_rules.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
 #include "tile/epilogue.cuh"
@@ -82,6 +83,8 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
   if constexpr (std::is_same_v<T, std::int32_t>) {
     store_columns_as<DType::s32>(epilogue, window, v);
   } else {
+    using enum DType;
+    static_assert(are_all({bf16, f16, e4m3, e5m2, s8}, is_narrow_result));
     switch (epilogue.out_dtype) {
       case DType::f32:
         return store_columns_as<DType::f32>(epilogue, window, v);

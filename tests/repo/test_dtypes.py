@@ -51,7 +51,7 @@ def test_the_enumerators_are_counted_and_named():
 
 def test_torchs_numbers_are_in_the_order_of_the_enumerators():
     text = (ROOT / "csrc/ops/tensor.cpp").read_text()
-    entries = re.search(r"known\[kTensorDTypes\] = \{(.*?)\};", text, re.DOTALL).group(1)
+    entries = re.search(r"supported\[kTensorDTypes\] = \{(.*?)\};", text, re.DOTALL).group(1)
     names = {str(dtype): name for dtype, name in dtypes.NAMES.items()} | {"tf32": "tf32"}
     order = [names[text] for text in re.findall(r'"([\w.]+)"', entries)]
     assert order == of_tensors()

@@ -18,6 +18,7 @@ namespace tcgemm::passes {
 // The elements in the form that arithmetic instructions read: one f32, or two 16-bit elements.
 template <DType kType>
 struct Word {
+  static_assert(kType == DType::f32 || kType == DType::f16 || kType == DType::bf16);
   using Type = std::conditional_t<kType == DType::f16, __half2, __nv_bfloat162>;
 
   __device__ static Type pair(const std::uint32_t& word) {
@@ -60,9 +61,12 @@ class MaxAbs {
   }
 
   __device__ float value() const {
-    if constexpr (kType == DType::f32) return __uint_as_float(max_);
-    const float2 pair = kType == DType::f16 ? ptx::unpack_f16(max_) : ptx::unpack_bf16(max_);
-    return fmaxf(pair.x, pair.y);
+    if constexpr (kType == DType::f32) {
+      return __uint_as_float(max_);
+    } else {
+      const float2 pair = ptx::unpack<kType>(max_);
+      return fmaxf(pair.x, pair.y);
+    }
   }
 
  private:

@@ -111,9 +111,10 @@ class GroupReader {
   }
 
   __device__ static float element(const char* from) {
-    if constexpr (kType == DType::f32) return *reinterpret_cast<const float*>(from);
-    const std::uint32_t bits = *reinterpret_cast<const std::uint16_t*>(from);
-    return kType == DType::f16 ? ptx::unpack_f16(bits).x : ptx::unpack_bf16(bits).x;
+    if constexpr (kType == DType::f32)
+      return *reinterpret_cast<const float*>(from);
+    else
+      return ptx::unpack<kType>(*reinterpret_cast<const std::uint16_t*>(from)).x;
   }
 
   const kernels::PackWeightParams& params_;

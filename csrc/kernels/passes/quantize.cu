@@ -87,10 +87,11 @@ int quantize_blocks(const QuantizeParams& params, Granularity granularity) {
     case Granularity::block_1x128:
       return clamp_grid(passes::ceil_div(rows * passes::ceil_div(params.cols, passes::kUnitColumns),
                                          kQuantizeThreads * elements / kScaleBlock));
-    default:
-      return clamp_grid(params.batch * passes::ceil_div(params.rows, kScaleBlock) *
-                        passes::ceil_div(params.cols, kScaleBlock));
+    case Granularity::block_128x128:
+      break;
   }
+  return clamp_grid(params.batch * passes::ceil_div(params.rows, kScaleBlock) *
+                    passes::ceil_div(params.cols, kScaleBlock));
 }
 
 }  // namespace tcgemm::kernels

@@ -165,12 +165,12 @@ __device__ inline void load(const LoadRange& vectors, std::uint64_t policy, Thre
 // Splits two scaled elements into kTerms pairs.
 template <int kTerms>
 __device__ inline void split_pair(float x, float y, std::uint32_t (&terms)[kTerms]) {
+  static_assert(kTerms == kF16Terms || kTerms == kBf16Terms);
   constexpr DType kType = kTerms == kF16Terms ? DType::f16 : DType::bf16;
   terms[0] = ptx::pack<kType>(x, y);
 #pragma unroll
   for (int i = 1; i < kTerms; ++i) {
-    const float2 term =
-        kTerms == kF16Terms ? ptx::unpack_f16(terms[i - 1]) : ptx::unpack_bf16(terms[i - 1]);
+    const float2 term = ptx::unpack<kType>(terms[i - 1]);
     x = __fsub_rn(x, term.x);
     y = __fsub_rn(y, term.y);
     if constexpr (kTerms == kF16Terms) {

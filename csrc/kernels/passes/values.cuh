@@ -85,8 +85,7 @@ __device__ inline void unpack(const uint4& vector, float (&x)[kCount]) {
     if constexpr (kType == DType::f32) {
       x[i] = __uint_as_float(words[i]);
     } else {
-      const float2 pair =
-          kType == DType::f16 ? ptx::unpack_f16(words[i]) : ptx::unpack_bf16(words[i]);
+      const float2 pair = ptx::unpack<kType>(words[i]);
       x[2 * i] = pair.x;
       x[2 * i + 1] = pair.y;
     }
@@ -122,6 +121,7 @@ struct QuantizedVector {
     float x[kElements];
     unpack<kType>(vector, x);
     divisor.divide(x, all_finite<kType>(vector));
+    static_assert(are_all({DType::e4m3, DType::e5m2}, is_fp8));
     if (to == DType::e4m3)
       pack<DType::e4m3>(x, words);
     else if (to == DType::e5m2)

@@ -160,14 +160,16 @@ struct FragmentEpilogue {
       if constexpr (!kRolled)
         if (map == nullptr && !whole) return unrolled().store_last_columns(fragment, addends);
     }
-    if constexpr (kPath == EpiloguePath::rolled)
+    if constexpr (kPath == EpiloguePath::rolled) {
       tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
           epilogue, params.extent, map, smem_d, row, col, batch,
           [&](int unit, Value(&v)[kUnit / 2]) {
             tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
-    else
+    } else {
+      static_assert(kPath == EpiloguePath::plain || kPath == EpiloguePath::fused);
       unrolled().store(fragment, addends);
+    }
   }
 
   // Called after the last tile: shared memory must outlive the last stores that read it.

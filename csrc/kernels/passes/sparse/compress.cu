@@ -20,6 +20,7 @@ static_assert(passes::kKMajorRows * passes::kKMajorRowBytes ==
               passes::kMnMajorDepth * passes::kMnMajorColumnBytes);
 
 const void* compress(const CompressParams& params, Pattern pattern, bool prune) {
+  static_assert(are_all({DType::e4m3, DType::e5m2}, is_fp8));
   switch (params.w.source.dtype) {
     case DType::f16:
     case DType::bf16:

@@ -57,6 +57,7 @@ struct Compressed {
         values[1] = __byte_perm(first, second, 0x7632);
         metadata = (codes | codes >> 16) & 0xff;
       } else {
+        static_assert(kSize == 4);
         values[0] = first, values[1] = second;
         metadata = codes;
       }

@@ -47,6 +47,7 @@ struct DecompressedVector {
         words[2 * i + 1] = __byte_perm(values[i], 0, selectors >> 16);
       }
     } else {
+      static_assert(kSize == 1);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         words[i] =

@@ -35,6 +35,7 @@ struct GatheredValues {
         words[i] =
             __byte_perm(x[2 * i], x[2 * i + 1], 0x1010 + at(2 * i) * 0x22 + at(2 * i + 1) * 0x2200);
     } else {  // selects four bytes of two groups
+      static_assert(kSize == 1);
 #pragma unroll
       for (int i = 0; i < 2; ++i)
         words[i] = __byte_perm(x[2 * i], x[2 * i + 1],

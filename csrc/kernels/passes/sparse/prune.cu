@@ -17,6 +17,7 @@ const void* select_kernel(bool transposable) {
 }  // namespace
 
 const void* prune(const PruneParams& params, Pattern pattern, bool transposable) {
+  static_assert(are_all({DType::e4m3, DType::e5m2}, is_fp8));
   if (pattern == Pattern::one_of_two)
     return reinterpret_cast<const void*>(&sparse::prune<DType::f32, Pattern::one_of_two>);
   switch (params.w.source.dtype) {

@@ -28,6 +28,7 @@ __device__ inline void prune_groups(uint4& vector) {
     vector.z &= ptx::permute<0xffbb>(kept[0], kept[1]);
     vector.w &= ptx::permute<0xffbb>(kept[2], kept[3]);
   } else {
+    static_assert(G::kSize == 1);
     passes::transpose_bytes(kept);
     vector.x &= ptx::fill_sign<1>(kept[0]), vector.y &= ptx::fill_sign<1>(kept[1]);
     vector.z &= ptx::fill_sign<1>(kept[2]), vector.w &= ptx::fill_sign<1>(kept[3]);

@@ -64,8 +64,7 @@ __device__ inline void magnitudes(const std::uint32_t (&words)[bytes(kType)], fl
   } else if constexpr (kType == DType::f16 || kType == DType::bf16) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float2 pair =
-          kType == DType::f16 ? ptx::unpack_f16(words[i]) : ptx::unpack_bf16(words[i]);
+      const float2 pair = ptx::unpack<kType>(words[i]);
       x[2 * i] = pair.x, x[2 * i + 1] = pair.y;
     }
   } else if constexpr (kType == DType::e5m2) {  // e5m2 is the upper byte of an f16
@@ -80,6 +79,7 @@ __device__ inline void magnitudes(const std::uint32_t (&words)[bytes(kType)], fl
         const std::uint32_t bits = four >> 8 * i & 0x7f;
         x[i] = bits == 0x7f ? kLargest : __uint_as_float(bits << 20) * 0x1p120f;
       } else {  // 2^23 + x, minus 2^23
+        static_assert(is_int8(kType));
         x[i] = __uint_as_float(__byte_perm(four, 0x4b000000u, 0x7440 + i)) - 0x1p23f;
       }
     }

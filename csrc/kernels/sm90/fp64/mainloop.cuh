@@ -87,10 +87,12 @@ struct Fp64Mainloop {
   };
 
   __device__ static double load_element(std::uint32_t address) {
-    if constexpr (kConfig.input == DType::f64)
+    if constexpr (kConfig.input == DType::f64) {
       return ptx::load_shared_f64(address);
-    else
+    } else {
+      static_assert(kConfig.input == DType::f32);
       return ptx::widen(ptx::load_shared_f32(address));
+    }
   }
 
   // Offsets inside a stage are immediates of the instruction.

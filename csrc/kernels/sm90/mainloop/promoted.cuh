@@ -237,6 +237,7 @@ struct PromotedMainloop {
         sums[i] += partial[i] * (scales.rows[i / 2 % 2][0] *
                                  scales.columns[(chunk * kChunk + i / 4 * 8) / kSegment]);
     } else {
+      static_assert(kScaleKind == ScaleKind::columns);
       const float* columns = scales.columns + chunk * kChunk;
 #pragma unroll
       for (int j = 0; j < kChunk / 8; ++j) {
