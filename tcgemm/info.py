@@ -40,7 +40,7 @@ def build() -> dict[str, Any]:
     - cuda: the version of CUDA, or None for a CPU build.
     - arches: the architectures that it has code for.
     - code: compute capability of a GPU -> the architecture whose code it runs.
-    - kernels: the names of the kernels.
+    - kernels: the names of the kernels. missing_kernels: the ones that should be there and are not.
     - configs: for each kernel its row of catalog() and the types that it multiplies.
     """
     return query.ask("build_info")

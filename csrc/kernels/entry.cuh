@@ -38,6 +38,10 @@ __global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
     __trap();  // This architecture cannot run the kernel: fail loudly.
 }
 
+// What follows differs between units, so it has internal linkage: the linker would keep one of
+// several functions of a name.
+namespace {
+
 struct Kernel {
   int config_index = 0;
   EpiloguePath path{};
@@ -60,7 +64,7 @@ constexpr int count_kernels() {
   return count;
 }
 
-inline constexpr auto kKernels = [] {
+constexpr auto kKernels = [] {
   std::array<Kernel, count_kernels()> kernels{};
   int index = 0;
   for_each_kernel([&](Kernel kernel) { kernels[index++] = kernel; });
@@ -82,4 +86,5 @@ bool fill_in() {
   return true;
 }
 
+}  // namespace
 }  // namespace tcgemm::kernels

@@ -238,6 +238,13 @@ void launch_cp_async(const LaunchContext& call) {
 
 }  // namespace
 
+bool is_linked(std::size_t row) {
+  for (int path = 0; path < kEpiloguePaths; ++path)
+    if (kCatalog[row].has_kernel(EpiloguePath(path)) && kernels::functions[row][path] == nullptr)
+      return false;
+  return true;
+}
+
 int active_clusters(int size, int device) {
   int previous = 0, clusters = 0;
   if (cudaGetDevice(&previous) != cudaSuccess) return 0;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "catalog.h"
+#include "launch/launch.h"
 #include "ops/json.h"
 #include "ops/operators.h"
 
@@ -35,6 +36,15 @@ JsonArray kernels() {
   JsonArray list;
   for (const GemmConfig& config : kCatalog)
     if (TCGEMM_CUDA && built(config)) list.add(name(config));
+  return list;
+}
+
+// The names of kernels that this build should have, and does not.
+JsonArray missing_kernels() {
+  JsonArray list;
+  if constexpr (TCGEMM_CUDA)
+    for (std::size_t row = 0; row < kCatalog.size(); ++row)
+      if (built(kCatalog[row]) && !launch::is_linked(row)) list.add(name(kCatalog[row]));
   return list;
 }
 
@@ -70,8 +80,8 @@ JsonObject code() {
 }  // namespace
 
 // Keys: version, cuda (null in a CPU build), arches, code (compute capability of a GPU -> the
-// architecture whose code it runs), kernels (names of the configs in this build), configs,
-// torch_target, compiler.
+// architecture whose code it runs), kernels (names of the configs in this build), missing_kernels,
+// configs, torch_target, compiler.
 Results build_info(const Call&) {
   return text_result(JsonObject()
                          .add("version", TCGEMM_VERSION)
@@ -79,6 +89,7 @@ Results build_info(const Call&) {
                          .add("arches", arches())
                          .add("code", code())
                          .add("kernels", kernels())
+                         .add("missing_kernels", missing_kernels())
                          .add("configs", configs())
                          .add("torch_target", "2.11")
                          .add("compiler", "g++ " __VERSION__)
