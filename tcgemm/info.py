@@ -24,6 +24,7 @@ FAMILIES = {"mma.sync": "mma.sync", "mma.sp": "mma.sync", "wgmma": "wgmma", "wgm
 # The input type of float32 products with precision "high". "medium" uses the kernels of bf16, and
 # "highest" multiplies 16-bit terms or f64.
 F32_INPUT = "tf32"
+_TYPES = ("arch", "input", "input_b", "accumulator", "terms")  # of a row of build()["configs"]
 
 
 @functools.cache
@@ -43,7 +44,14 @@ def build() -> dict[str, Any]:
     - kernels: the names of the kernels. missing_kernels: the ones that should be there and are not.
     - configs: for each kernel its row of catalog() and the types that it multiplies.
     """
-    return query.ask("build_info")
+    facts = query.ask("build_info")
+    kernels = set(facts["kernels"])
+    facts["configs"] = [
+        {"index": index, "sparse": bool(row["sparse"])} | {name: row[name] for name in _TYPES}
+        for index, row in enumerate(_tables()["configs"])
+        if row["name"] in kernels
+    ]
+    return facts
 
 
 @functools.cache

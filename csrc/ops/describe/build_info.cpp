@@ -48,24 +48,6 @@ JsonArray missing_kernels() {
   return list;
 }
 
-// The types of each kernel of this build, with the index of its row in the catalog.
-JsonArray configs() {
-  JsonArray rows;
-  for (std::size_t row = 0; row < kCatalog.size(); ++row) {
-    const GemmConfig& config = kCatalog[row];
-    if (!TCGEMM_CUDA || !built(config)) continue;
-    rows.add(JsonObject()
-                 .add("index", row)
-                 .add("arch", name(config.arch))
-                 .add("input", name(config.input))
-                 .add("input_b", name(config.input_b))
-                 .add("accumulator", name(config.accumulator))
-                 .add("terms", config.terms())
-                 .add("sparse", config.is_sparse()));
-  }
-  return rows;
-}
-
 // {"8.6": "8.0", ..}: compute capability of each GPU -> the architecture whose code it runs.
 JsonObject code() {
   JsonObject object;
@@ -81,7 +63,7 @@ JsonObject code() {
 
 // Keys: version, cuda (null in a CPU build), arches, code (compute capability of a GPU -> the
 // architecture whose code it runs), kernels (names of the configs in this build), missing_kernels,
-// configs, torch_target, compiler.
+// torch_target, compiler.
 Results build_info(const Call&) {
   return text_result(JsonObject()
                          .add("version", TCGEMM_VERSION)
@@ -90,7 +72,6 @@ Results build_info(const Call&) {
                          .add("code", code())
                          .add("kernels", kernels())
                          .add("missing_kernels", missing_kernels())
-                         .add("configs", configs())
                          .add("torch_target", "2.11")
                          .add("compiler", "g++ " __VERSION__)
                          .json());
