@@ -9,11 +9,9 @@
 The timer itself is tcgemm/testing/timing.py.
 """
 
-import argparse
-
 import torch
 
-from tcgemm.testing import operands, telemetry, timing
+from tcgemm.testing import command_line, operands, telemetry, timing
 
 SIZES = {"cuda": (512, 2048, 8192), "cpu": (128, 512)}
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}
@@ -51,15 +49,11 @@ def copy_rate(device, ms):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks calibrate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks calibrate", __doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--ms", type=float, default=400.0, help="time per candidate (400)")
     options = parser.parse_args(argv)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = options.device or command_line.default_device()
     reader = telemetry.open_reader(device)
     for size in SIZES[device]:
         print(noise(size, device, options.ms, reader), flush=True)

@@ -16,7 +16,6 @@ half is not looked at: test_choice.py tests it. A kernel that is chosen with a c
 not measured counts with the time of its other one; measure it afterwards with `rows --resume`.
 """
 
-import argparse
 import json
 import math
 import re
@@ -30,6 +29,7 @@ from typing import NamedTuple
 from benchmarks import recording
 from benchmarks.recording import Problem, Recording, Row
 from tcgemm.bench.results_file import CHECKOUT
+from tcgemm.testing import command_line
 
 CLOSE, WITHIN, SHARE = 0.03, 0.08, 0.9  # the choice: CLOSE on this share, WITHIN always
 NOT_MEASURED = 0.10  # the loss in a search of a choice whose kernel has no time
@@ -235,11 +235,7 @@ def report(data: Recording, count: int) -> list[str]:
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks fit",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks fit", __doc__)
     parser.add_argument("files", type=Path, nargs="*", help="recordings")
     parser.add_argument("--worst", type=int, default=5, help="problems to list (%(default)s)")
     parser.add_argument("--search", help="names of constants, with commas between them")

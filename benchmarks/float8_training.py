@@ -32,7 +32,7 @@ from benchmarks import RESULTS, medians
 from benchmarks.models import waiting
 from benchmarks.models.variants import difference
 from tcgemm.bench import protocol, results_file
-from tcgemm.testing import machine, telemetry, timing
+from tcgemm.testing import command_line, machine, telemetry, timing
 
 FOLDER = RESULTS / "float8"
 DTYPE = torch.bfloat16
@@ -153,11 +153,7 @@ def lines(results: medians.Results) -> list[str]:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks float8",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks float8", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
     parser.add_argument("--device", choices=MODES, default="cuda", help="cuda (default) or cpu")
     parser.add_argument("--commit", help="the measured commit, if git does not know it")

@@ -7,7 +7,6 @@ A multiply-add counts as two operations, of bits too.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import torch
 import tcgemm
 from benchmarks.packed_weights import timed
 from tcgemm.integers.binary import OPERATIONS
-from tcgemm.testing import machine
+from tcgemm.testing import command_line, machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,11 +59,7 @@ def measure(kind: str, size: int, k: int, ms: float) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks low_bits",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks low_bits", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
     parser.add_argument("--commit", help="the measured commit")
     parser.add_argument("--ms", type=float, default=60.0, help="of a candidate (60)")

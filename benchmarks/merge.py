@@ -7,7 +7,6 @@ all; at different commits the last file counts. `report --merge` does the same w
 results.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import NamedTuple
 from benchmarks import recording
 from benchmarks.models import record
 from tcgemm.bench import protocol, results_file
+from tcgemm.testing import command_line
 
 
 class Kind(NamedTuple):
@@ -41,11 +41,7 @@ def kind_of(path):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks merge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks merge", __doc__)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)

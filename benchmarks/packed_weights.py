@@ -7,7 +7,6 @@ Every shape is N x K of the weight. The candidates alternate within one process.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tcgemm
-from tcgemm.testing import machine, telemetry, timing
+from tcgemm.testing import command_line, machine, telemetry, timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,11 +158,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks packed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks packed", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
     parser.add_argument("--commit", help="the measured commit")
     parser.add_argument("--ms", type=float, default=60.0, help="of a candidate (60)")

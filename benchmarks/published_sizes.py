@@ -9,7 +9,6 @@ W, and the largest step between adjacent widths: how much of the speed is lost o
 grows by 256. Published figures are of kernels beside cuBLAS 10.1 on other GPUs.
 """
 
-import argparse
 import itertools
 import statistics
 from pathlib import Path
@@ -20,6 +19,7 @@ from tcgemm import published
 from tcgemm.bench import results_file
 from tcgemm.bench.published import ACCUMULATIONS, FAMILIES, WIDTHS
 from tcgemm.numerics.table import COLOURS, Table
+from tcgemm.testing import command_line
 
 SET = "doc000"
 SOURCE = published.DOCUMENTS["000"].short
@@ -172,11 +172,7 @@ def draw(results, path):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks doc000",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks doc000", __doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of <gpu>.json")
     parser.add_argument("--plot", type=Path, help="draw into this folder")
     options = parser.parse_args(argv)

@@ -23,7 +23,7 @@ from benchmarks.recording import Problem, Recording, Row
 from tcgemm.bench import results_file
 from tcgemm.bench.run import shard
 from tcgemm.bench.workloads import Workload
-from tcgemm.testing import machine, timing
+from tcgemm.testing import command_line, machine, timing
 
 ROUGH_MS, FINE_MS = 100.0, 1000.0  # of one candidate
 KERNELS = 4  # that are measured with every cluster
@@ -31,10 +31,7 @@ KERNELS = 4  # that are measured with every cluster
 
 def parse(argv=None):
     """The options of a command line."""
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks rows", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks rows", __doc__)
     parser.add_argument("--seed", type=int, default=recording.SEED, help="(%(default)s)")
     parser.add_argument("--problems", type=int, default=recording.PROBLEMS, help="(%(default)s)")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")

@@ -27,6 +27,5 @@ def main(argv=None):
         from benchmarks.models import run as models_run
 
         return models_run.main(argv)
-    folder = benchmarks.RESULTS
-    prog = "python -m benchmarks run"
-    return run.main(argv, folder=folder, targets=targets, prog=prog, more=(MODELS,))
+    options = {"folder": benchmarks.RESULTS, "targets": targets, "more": (MODELS,)}
+    return run.main(argv, command="benchmarks run", **options)

@@ -9,14 +9,13 @@ Each notebook stores the GPU, the versions, the commit and the date of the run o
 
 from __future__ import annotations
 
-import argparse
 import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tcgemm.bench import results_file
-from tcgemm.testing import machine
+from tcgemm.testing import command_line, machine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +67,7 @@ def record(notebook: Any, device: str, commit: str | None) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks notebooks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks notebooks", __doc__)
     parser.add_argument("notebooks", nargs="*", help=f"{', '.join(names())} (all)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the results")
     parser.add_argument("--commit", help="the commit that runs, where there is no git")
@@ -82,11 +77,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"there is no notebook {unknown[0]!r}; expected one of {', '.join(names())}.")
     try:
         import nbformat
-        import torch
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:
         parser.error(f"{error}. {NEEDED}")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = command_line.default_device()
     failure = False
     for name in options.notebooks or names():
         notebook = read(name)

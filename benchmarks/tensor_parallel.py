@@ -42,7 +42,7 @@ from benchmarks import RESULTS, medians
 from benchmarks.models.variants import difference
 from tcgemm.bench import results_file
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
-from tcgemm.testing import machine, telemetry
+from tcgemm.testing import command_line, machine, telemetry
 
 FOLDER = RESULTS / "tensor_parallel"
 PROCESSES = 2
@@ -230,11 +230,7 @@ def lines(results: dict[str, Any]) -> list[str]:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks tensor_parallel",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("benchmarks tensor_parallel", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
     parser.add_argument("--device", choices=BACKENDS, default="cuda", help="cuda (default) or cpu")
     parser.add_argument("--commit", help="the measured commit, if git does not know it")

@@ -23,7 +23,6 @@ How an element is judged:
 The latest table of a GPU is benchmarks/results/errors/<gpu>.json, one row per line.
 """
 
-import argparse
 import math
 from pathlib import Path
 
@@ -32,7 +31,7 @@ import torch
 import tcgemm
 from benchmarks.fp32_errors import patterns, table
 from tcgemm.bench import results_file
-from tcgemm.testing import baseline, kernel_name, machine, numerics, telemetry
+from tcgemm.testing import baseline, command_line, kernel_name, machine, numerics, telemetry
 
 DEPTHS = table.DEPTHS
 LAYOUTS = ("TN", "NN")
@@ -137,10 +136,7 @@ def plan(device, names=tuple(patterns.PATTERNS), depths=DEPTHS, size=None):
 
 
 def parse(argv):
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks errors", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks errors", __doc__)
     names = ",".join(patterns.PATTERNS)
     parser.add_argument("--pattern", default=names, help="input patterns (all)")
     parser.add_argument("--depth", default=",".join(map(str, DEPTHS)), help="values of K")
@@ -151,7 +147,7 @@ def parse(argv):
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--commit", help="the measured commit, if git does not know it")
     options = parser.parse_args(argv)
-    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.device = options.device or command_line.default_device()
     options.pattern = options.pattern.split(",")
     options.depth = [int(k) for k in options.depth.split(",")]
     every = ([*patterns.PATTERNS], [*DEPTHS], None)

@@ -27,8 +27,8 @@ import benchmarks
 from benchmarks.models import cases, record, variants
 from benchmarks.models.measure import WARM_UP, Conditions, measure
 from tcgemm.bench import results_file
-from tcgemm.bench.run import gpu_is_lost
-from tcgemm.testing import machine, telemetry
+from tcgemm.bench.run import comma, gpu_is_lost
+from tcgemm.testing import command_line, machine, telemetry
 
 SET = "models"
 METHOD = (
@@ -41,13 +41,7 @@ METHOD = (
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The options of a command line."""
-    text = argparse.RawDescriptionHelpFormatter
-    prog = "python -m benchmarks run"
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=text)
-
-    def comma(value: str) -> tuple[str, ...]:
-        return tuple(word.strip() for word in value.split(","))
-
+    parser = command_line.parser("benchmarks run", __doc__)
     tasks = (variants.TRAIN, variants.DECODE)
     parser.add_argument("--set", type=comma, required=True, help="models")
     parser.add_argument(
@@ -85,7 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     ):
         if value is not None and value < least:
             parser.error(f"{name} {value:g}: expected at least {least}.")
-    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.device = options.device or command_line.default_device()
     kind = options.device.partition(":")[0]
     if kind not in ("cuda", "cpu"):
         parser.error(f"--device {options.device}: expected cuda, cuda:1 or so, or cpu.")

@@ -34,7 +34,7 @@ from benchmarks.models import waiting
 from benchmarks.models.stack import Decoder, Sizes, build
 from benchmarks.models.variants import BASELINE, SWAPS, difference
 from tcgemm.bench import results_file
-from tcgemm.testing import machine, telemetry, timing
+from tcgemm.testing import command_line, machine, telemetry, timing
 
 DTYPE = torch.bfloat16
 TOKENS = (1, 16, 2048)
@@ -153,10 +153,7 @@ def save(results: dict[str, Any], path: Path) -> None:
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks swap", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks swap", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
     parser.add_argument("--commit", help="the measured commit, if git does not know it")
@@ -165,7 +162,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     for field in dataclasses.fields(Sizes):
         parser.add_argument(f"--{field.name}", type=int, default=field.default)
     options = parser.parse_args(argv)
-    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.device = options.device or command_line.default_device()
     options.tokens = tuple(sorted(int(count) for count in options.tokens.split(",")))
     if options.tokens[-1] > options.positions:
         parser.error(f"--tokens {options.tokens[-1]}: --positions is {options.positions}.")

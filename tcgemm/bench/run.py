@@ -38,7 +38,7 @@ from tcgemm.bench.sparse_passes import Pass
 from tcgemm.bench.training import Training
 from tcgemm.bench.work import Work, as_row
 from tcgemm.bench.workloads import Workload
-from tcgemm.testing import baseline, machine, operands, telemetry, timing
+from tcgemm.testing import baseline, command_line, machine, operands, telemetry, timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -102,19 +102,19 @@ def shard(text: str) -> tuple[int, int]:
     return int(part), int(parts)
 
 
+def comma(text: str) -> tuple[str, ...]:
+    """The words of a list that commas separate."""
+    return tuple(word.strip() for word in text.split(","))
+
+
 def parse(
-    argv: Sequence[str] | None, prog: str = "python -m tcgemm bench", more: Sequence[str] = ()
+    argv: Sequence[str] | None, command: str = "tcgemm bench", more: Sequence[str] = ()
 ) -> argparse.Namespace:
     """The options of a command line; argv None: the process's own.
 
     `more` are sets that the caller measures itself; they are named in the help and in errors.
     """
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog=prog, description=__doc__, formatter_class=text)
-
-    def comma(value: str) -> tuple[str, ...]:
-        return tuple(value.split(","))
-
+    parser = command_line.parser(command, __doc__)
     sets = (*cases.GROUPS, *cases.NAMES)
     parser.add_argument("--set", type=comma, required=True, help=", ".join((*sets, *more)))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
@@ -139,7 +139,7 @@ def parse(
     parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (H200)")
     parser.add_argument("--commit", help="the measured commit, where there is no git")
     options = parser.parse_args(argv)
-    options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    options.device = options.device or command_line.default_device()
     for choices, names, option in (
         (options.set, sets, "--set"),
         (options.dtype or (), operands.DTYPES, "--dtype"),
@@ -463,7 +463,7 @@ def main(
     *,
     folder: Path | None = None,
     targets: Targets | None = None,
-    prog: str = "python -m tcgemm bench",
+    command: str = "tcgemm bench",
     more: Sequence[str] = (),
 ) -> int:
     """Measures the cases of a command line; returns 1 if a case failed or was wrong, else 0.
@@ -472,10 +472,10 @@ def main(
         argv: the arguments; None: the arguments of the process.
         folder (Path): gets the results where --out is missing; None stores nothing.
         targets: the module that knows the targets of whole sets, or None.
-        prog (str): the name of the command in its help.
+        command (str): the name of the command in its help.
         more: sets that the caller measures itself.
     """
-    options = parse(argv, prog, more)
+    options = parse(argv, command, more)
     selection = chosen_cases(options, targets)
     if options.dry_run:
         print_plans(selection, options)

@@ -14,10 +14,10 @@ python -m tcgemm ladder 004                         runs GEMM kernels, one idea 
 `python -m tcgemm <command> --help` lists the options of a command.
 """
 
-import argparse
 import importlib
 
 from tcgemm import info
+from tcgemm.testing import command_line
 from tcgemm.version import __version__
 
 # The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
@@ -27,11 +27,7 @@ COMMANDS = ("demo", "bench", "compare", "tune", "explain", "numerics", "model", 
 
 def main(arguments: list[str]) -> int:
     """Runs the command that the arguments name; without one, prints what is installed."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm", __doc__)
     parser.add_argument("--version", action="version", version=f"tcgemm {__version__}")
     parser.add_argument(
         "--support-table", action="store_true", help="print the table of docs/support.md"

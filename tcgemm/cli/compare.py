@@ -4,12 +4,12 @@ import argparse
 from pathlib import Path
 
 import tcgemm
+from tcgemm.cli import products
 from tcgemm.comparison import Comparison, load
-from tcgemm.comparison.request import BASELINES, SCALES
+from tcgemm.comparison.request import BASELINES
 from tcgemm.comparison.result import is_wrong
-from tcgemm.comparison.weights import WEIGHTS, group_of
-from tcgemm.testing.operands import DTYPES
-from tcgemm.typing import Activation, Float8Precision, Layout, words
+from tcgemm.testing import command_line
+from tcgemm.typing import Activation, words
 
 EXAMPLES = """
 examples:
@@ -22,63 +22,32 @@ examples:
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options that the arguments give."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm compare",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def comma(text: str) -> list[str]:
-        return [part for part in text.split(",") if part]
-
+    parser = command_line.parser("tcgemm compare", __doc__, epilog=EXAMPLES)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several with commas")
+    source.add_argument("--shapes", type=products.comma, help=products.SHAPES)
     source.add_argument("--load", type=Path, help="a saved file: print it and measure nothing")
-    parser.add_argument("--dtypes", type=comma, default="bf16", help=f"of {', '.join(DTYPES)}")
     parser.add_argument(
-        "--layouts", type=comma, default="TN", help=f"of {', '.join(words(Layout))}"
+        "--against", type=products.comma, default=BASELINES, help=" and ".join(BASELINES)
     )
-    parser.add_argument("--against", type=comma, default=BASELINES, help=" and ".join(BASELINES))
     parser.add_argument("--bias", action="store_true", help="add a bias")
     parser.add_argument("--activation", choices=words(Activation))
     parser.add_argument("--residual", action="store_true", help="add a residual")
-    parser.add_argument("--scales", choices=SCALES, help="scales of float8 operands")
-    parser.add_argument(
-        "--precision", choices=words(Float8Precision), help="sums of float8 products"
+    products.add_options(
+        parser,
+        seconds="time of a candidate (0.3; on the CPU 0.1)",
+        device="cuda or cpu (cuda where there is one)",
     )
-    parser.add_argument("--sparse", action="store_true", help="b is 2:4 sparse")
-    parser.add_argument("--weight", choices=WEIGHTS, help="b is a packed weight of this format")
-    parser.add_argument(
-        "--group-size", type=group_of, default="default", help="of the weight: 128, or row"
-    )
-    parser.add_argument("--seconds", type=float, help="time of a candidate (0.3; on the CPU 0.1)")
-    parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
+    parser.set_defaults(dtypes="bf16", layouts="TN")
     parser.add_argument("--save", type=Path, help="write the result to this JSON file")
     parser.add_argument("--plot", type=Path, help="draw the result into this picture")
-    parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
     return parser.parse_args(arguments)
 
 
 def measured(options: argparse.Namespace) -> Comparison:
     """Measures with these options."""
-    return tcgemm.compare(
-        options.shapes,
-        dtypes=options.dtypes,
-        layouts=options.layouts,
-        against=options.against,
-        bias=options.bias,
-        activation=options.activation,
-        residual=options.residual,
-        scales=options.scales,
-        precision=options.precision,
-        sparse=options.sparse,
-        weight=options.weight,
-        group_size=options.group_size,
-        seconds=options.seconds,
-        device=options.device,
-        progress=not options.quiet,
-    )
+    epilogue = {name: getattr(options, name) for name in ("bias", "activation", "residual")}
+    choices = products.arguments_of(options)
+    return tcgemm.compare(options.shapes, against=options.against, **epilogue, **choices)
 
 
 def run(arguments: list[str]) -> int:

@@ -20,15 +20,12 @@ import torch
 
 from tcgemm.ladder import checks, measure, plot, sources, stalls, tables
 from tcgemm.ladder.steps import steps
+from tcgemm.testing import command_line
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm ladder",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm ladder", __doc__)
     parser.add_argument("document", nargs="*", help="one or more of the above (all)")
     parser.add_argument("--size", type=int, help="M = N = K (the document's)")
     parser.add_argument("--json", type=Path, help="write the records to this file")

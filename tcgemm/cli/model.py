@@ -10,13 +10,13 @@ Without --gpu the costs are of this machine's GPU if a probe of it is stored wit
 RTX 2070.
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tcgemm.model import banks, blocking, gpus, plot, roofline
 from tcgemm.numerics.table import Table
+from tcgemm.testing import command_line
 
 
 def _blocking(costs: gpus.Costs) -> Table:
@@ -96,11 +96,7 @@ MODELS: dict[str, Callable[[gpus.Costs], Table]] = {
 
 def run(arguments: list[str]) -> int:
     """Prints the table of a model."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm model",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm model", __doc__)
     parser.add_argument("model", choices=(*MODELS, "example"))
     parser.add_argument(
         "--gpu", help="a GPU by name, or a JSON file (this GPU if its probe is stored, or RTX 2070)"

@@ -27,6 +27,7 @@ from tcgemm.numerics.data import DISTRIBUTIONS
 from tcgemm.numerics.device import Checked, device
 from tcgemm.numerics.machine import Machine, emulated
 from tcgemm.numerics.table import Table
+from tcgemm.testing import command_line
 from tcgemm.testing.machine import facts
 from tcgemm.typing import Layout, Precision, words
 
@@ -46,11 +47,7 @@ EXPERIMENTS: dict[str, Callable[[Sequence[Machine]], list[Table]]] = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm numerics",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm numerics", __doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="experiment")
     for name in (*EXPERIMENTS, "all"):
         command = commands.add_parser(name, help="see above")

@@ -29,6 +29,7 @@ from tcgemm.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.probe.kernels_mma import CHAINS
 from tcgemm.probe.measure import check_chains, check_groups, check_numbers, expand, load, plan
 from tcgemm.probe.measure import run as measure
+from tcgemm.testing import command_line
 
 MOST = 5  # sentences of a check
 INSTRUCTIONS = "instructions"
@@ -50,11 +51,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm probe",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm probe", __doc__)
     parser.add_argument("group", nargs="*", help="one or more of the above (all)")
     parser.add_argument("--row", help="a type such as f16, a shape such as m16n8k16, or a name")
     parser.add_argument("--warps", type=numbers, default=WARPS, help="of a block (1,2,4,..,32)")

@@ -18,50 +18,29 @@ import torch
 
 import tcgemm
 from tcgemm import tuning
-from tcgemm.comparison.weights import WEIGHTS, group_of
-from tcgemm.testing.operands import DTYPES
-from tcgemm.typing import Float8Precision, Granularity, Layout, words
-
-
-def comma(text: str) -> list[str]:
-    """The words of a list that commas separate."""
-    return [word for word in text.split(",") if word]
+from tcgemm.cli import products
+from tcgemm.testing import command_line
 
 
 def numbers(text: str) -> list[int]:
     """The whole numbers of a list that commas separate."""
-    return [int(word) for word in comma(text)]
+    return [int(word) for word in products.comma(text)]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of a command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcgemm tune",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line.parser("tcgemm tune", __doc__)
     actions = parser.add_mutually_exclusive_group(required=True)
-    actions.add_argument(
-        "--shapes", type=comma, help="MxNxK or BATCHxMxNxK, several joined by commas"
-    )
+    actions.add_argument("--shapes", type=products.comma, help=products.SHAPES)
     actions.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
     actions.add_argument("--show", action="store_true", help="print what is stored")
     actions.add_argument("--clear", action="store_true", help="remove what is stored")
     parser.add_argument("--rows", type=numbers, help="rows of a layer's input, with --model")
-    parser.add_argument("--dtypes", type=comma, help=f"of {', '.join(DTYPES)} (bf16)")
-    parser.add_argument("--layouts", type=comma, help=f"of {', '.join(words(Layout))} (TN)")
-    parser.add_argument("--scales", choices=words(Granularity), help="scales of float8 operands")
-    parser.add_argument(
-        "--precision", choices=words(Float8Precision), help="sums of float8 products"
+    products.add_options(
+        parser,
+        seconds="time of each of the fastest kernels (0.3)",
+        device="the GPU (the current one)",
     )
-    parser.add_argument("--sparse", action="store_true", help="b is 2:4 sparse")
-    parser.add_argument("--weight", choices=WEIGHTS, help="b is a packed weight of this format")
-    parser.add_argument(
-        "--group-size", type=group_of, default="default", help="of the weight: 128, or row"
-    )
-    parser.add_argument("--seconds", type=float, help="time of each of the fastest kernels (0.3)")
-    parser.add_argument("--device", help="the GPU (the current one)")
-    parser.add_argument("--quiet", action="store_true", help="no lines of progress on stderr")
     return parser.parse_args(arguments)
 
 
@@ -97,19 +76,7 @@ def run(arguments: list[str]) -> int:
         paths = tuning.clear()
         print(f"removed {len(paths)} files from {tuning.folder()}")
         return 0
-    result = tcgemm.tune(
-        options.shapes or model_of(options.model),
-        rows=options.rows,
-        dtypes=options.dtypes,
-        layouts=options.layouts,
-        scales=options.scales,
-        precision=options.precision,
-        sparse=options.sparse,
-        weight=options.weight,
-        group_size=options.group_size,
-        seconds=options.seconds,
-        device=options.device,
-        progress=not options.quiet,
-    )
+    what = options.shapes or model_of(options.model)
+    result = tcgemm.tune(what, rows=options.rows, **products.arguments_of(options))
     print(result)
     return 1 if any(row["why"] or row["wrong"] for row in result.rows) else 0

@@ -7,6 +7,7 @@ timing.py     kernel time from CUDA graphs, and host time
 telemetry.py  SM clock and power while a measurement runs
 machine.py    the GPU, the driver and the versions that a measurement belongs to
 amx.py        keeps torch from AMX instructions that a virtual machine forbids
+command_line.py  what the command lines share
 
 numerics.py checks float64 with numpy; nothing else here needs it.
 """
