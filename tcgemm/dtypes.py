@@ -4,7 +4,7 @@ csrc/ops/check decides whether a call is accepted. Python needs this table befor
 and gradients need the dtypes of results, and swap_linear needs the devices.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple, overload
 
 import torch
@@ -71,34 +71,36 @@ NAMES = {row.torch: row.name for row in TABLE} | {torch.int32: "s32"}
 
 @overload
 def of(
-    function: str, name: str, value: torch.dtype | str, accepted: Iterable[torch.dtype] = ...
+    function: str, name: str, value: torch.dtype | str, accepted: Collection[torch.dtype] = ...
 ) -> torch.dtype: ...
 @overload
 def of(
-    function: str, name: str, value: torch.dtype | str | None, accepted: Iterable[torch.dtype] = ...
+    function: str,
+    name: str,
+    value: torch.dtype | str | None,
+    accepted: Collection[torch.dtype] = ...,
 ) -> torch.dtype | None: ...
 def of(
     function: str,
     name: str,
     value: torch.dtype | str | None,
-    accepted: Iterable[torch.dtype] = NAMES,
+    accepted: Collection[torch.dtype] = NAMES,
 ) -> torch.dtype | None:
-    """The dtype that an argument means: torch.int8 for "int8" and "torch.int8". Values of other
-    types come back as they are. Raises RuntimeError for a str that names no accepted dtype."""
-    if not isinstance(value, str):
-        return value
-    words = {str(dtype).removeprefix("torch."): dtype for dtype in accepted}
-    dtype = words.get(value.removeprefix("torch."))
-    if dtype is None:
+    """The dtype that an argument means, read by `named`. Values that are no str come back as they
+    are. Raises RuntimeError for a str that names no accepted dtype."""
+    dtype = named(value)
+    if isinstance(value, str) and dtype not in accepted:
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in accepted)
         raise RuntimeError(
-            f"{function}: {name} is {value!r}, but it must be one of {', '.join(words)}; pass one "
-            "of these, as a torch.dtype or its name."
+            f"{function}: {name} is {value!r}, but it must be one of {names}; pass one of these, "
+            "as a torch.dtype or its name."
         )
     return dtype
 
 
 def named(value: Any) -> Any:
-    """torch.int8 for "int8" and "torch.int8". What names no dtype comes back as it is."""
+    """torch.float16 for "float16", "torch.float16" and torch's alias "half". What names no dtype
+    comes back as it is."""
     dtype = getattr(torch, value.removeprefix("torch."), None) if isinstance(value, str) else value
     return dtype if isinstance(dtype, torch.dtype) else value
 

@@ -11,6 +11,7 @@ from tcgemm.bench import cases
 from tcgemm.bench.case import FLOAT8, Case
 from tcgemm.comparison import subbyte, weights
 from tcgemm.comparison.weights import refuse
+from tcgemm.dtypes import named
 from tcgemm.testing import operands
 from tcgemm.typing import (
     Activation,
@@ -78,13 +79,12 @@ def shapes_of(shapes: Any) -> list[tuple[int, int, int, int]]:
 
 def dtype_name(value: Any) -> str:
     """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
-    name = value.removeprefix("torch.") if isinstance(value, str) else value
-    if isinstance(name, str) and name in (*operands.DTYPES, *subbyte.NAMES):
-        return name
-    dtype = getattr(torch, name, None) if isinstance(name, str) else name
-    for word, candidate in operands.DTYPES.items():
-        if isinstance(dtype, torch.dtype) and dtype is candidate and word != "tf32":
-            return word
+    if isinstance(value, str) and value in (*operands.DTYPES, *subbyte.NAMES):
+        return value
+    dtype = named(value)
+    for name, candidate in operands.DTYPES.items():
+        if dtype is candidate and name != "tf32":
+            return name
     raise refuse(
         f"dtypes has {value!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 operands "
         f"rounded to tf32), {', '.join(subbyte.NAMES)}, and torch's dtypes of the others; take one "

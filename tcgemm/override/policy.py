@@ -11,7 +11,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.override.product import Product
 
-_NAMES = {row.name: row.torch for row in dtypes.TABLE}
+_DTYPES = {row.name: row.torch for row in dtypes.TABLE}
 _FIELDS = ("dtype", "layout", "m", "n", "k", "ratios")
 _FUNCTIONS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 # Terms of a row that torch's own functions have no counterpart of.
@@ -53,17 +53,16 @@ def read_dtypes(choice: Iterable[torch.dtype | str] | None) -> frozenset[torch.d
     """The dtypes of the argument; names are torch's or names of tcgemm's tables."""
     if choice is None:
         return None
-    dtypes = set()
+    accepted = set()
     for value in (choice,) if isinstance(choice, str | torch.dtype) else choice:
-        name = value.removeprefix("torch.") if isinstance(value, str) else value
-        dtype = _NAMES.get(name, getattr(torch, name, None)) if isinstance(name, str) else name
-        if dtype not in _NAMES.values():
+        dtype = dtypes.named(_DTYPES.get(value, value) if isinstance(value, str) else value)
+        if dtype not in _DTYPES.values():
             raise ValueError(
                 f"tcgemm.use: dtypes has {value!r}, but products are taken of "
-                f"{', '.join(map(str, _NAMES.values()))}; pass some of these, or their names."
+                f"{', '.join(map(str, _DTYPES.values()))}; pass some of these, or their names."
             )
-        dtypes.add(dtype)
-    return frozenset(dtypes)
+        accepted.add(dtype)
+    return frozenset(accepted)
 
 
 def read_count(name: str, value: Any) -> float:

@@ -6,6 +6,8 @@ from torch import nn
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.comparison.request import dtype_name
+from tcgemm.override.policy import read_dtypes
 
 NAMES = [name for dtype in dtypes.NAMES for name in (str(dtype), str(dtype).removeprefix("torch."))]
 W = torch.randn(32, 128)
@@ -65,6 +67,19 @@ def test_a_name_is_its_dtype(name):
     dtype = dtypes.of("f", "dtype", name)
     assert name.removeprefix("torch.") == str(dtype).removeprefix("torch.")
     assert dtypes.of("f", "dtype", dtype) is dtype and dtypes.of("f", "dtype", None) is None
+
+
+@pytest.mark.parametrize(
+    ("alias", "dtype"),
+    [("half", torch.float16), ("torch.float", torch.float32), ("torch.double", torch.float64)],
+)
+def test_an_alias_of_torch_is_its_dtype(alias, dtype):
+    assert dtypes.of("f", "dtype", alias) is dtype
+    assert read_dtypes(alias) == {dtype}
+    assert dtype_name(alias) == dtypes.NAMES[dtype]
+    assert LAYERS.Linear(8, 4, dtype=alias).weight.dtype is dtype
+    ones = torch.ones(2, 2, dtype=dtype)
+    assert tcgemm.mm(ones, ones, out_dtype=alias).dtype is dtype
 
 
 @pytest.mark.parametrize("call", CALLS)
