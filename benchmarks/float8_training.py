@@ -201,5 +201,5 @@ def main(argv: list[str] | None = None) -> int:
     results = {"header": header, "rows": rows}
     print("\n".join(lines(results)))
     if options.out:
-        medians.save(results, options.out)
+        results_file.write(options.out, results)
     return 0

@@ -7,7 +7,6 @@ A multiply-add counts as two operations, of bits too.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import torch
 
 import tcgemm
 from benchmarks.packed_weights import timed
+from tcgemm.bench import results_file
 from tcgemm.integers.binary import OPERATIONS
 from tcgemm.testing import command_line, machine
 
@@ -72,5 +72,5 @@ def main(argv: list[str] | None = None) -> int:
     rows += [measure("bits", size, k, options.ms) for size, k in BITS]
     if options.out:
         header = {**machine.facts("cuda"), "commit": options.commit, "ms": options.ms}
-        options.out.write_text(json.dumps({"header": header, "rows": rows}, indent=1) + "\n")
+        results_file.write(options.out, {"header": header, "rows": rows})
     return 0

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tcgemm.bench import results_file
-
 Results = dict[str, Any]
 
 
@@ -31,13 +29,6 @@ def text(row: dict[str, Any], baseline: str) -> str:
         f"{ratio[0]:.2f} x {baseline}'s speed ({ratio[1]:.2f}-{ratio[2]:.2f}), "
         f"output differs by {row['difference']:g}"
     )
-
-
-def save(results: Results, path: Path) -> None:
-    """Writes a file with one row per line."""
-    header = json.dumps(results["header"], indent=1)
-    rows = ",\n".join(map(json.dumps, results["rows"]))
-    results_file.write(path, [f'{{"header": {header},', f'"rows": [\n{rows}\n]}}'])
 
 
 def show_stored(folder: Path, lines: Callable[[Results], list[str]]) -> None:

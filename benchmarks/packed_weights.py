@@ -8,7 +8,6 @@ Every shape is N x K of the weight. The candidates alternate within one process.
 from __future__ import annotations
 
 import copy
-import json
 import math
 import statistics
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tcgemm
+from tcgemm.bench import results_file
 from tcgemm.testing import command_line, machine, telemetry, timing
 
 if TYPE_CHECKING:
@@ -179,7 +179,6 @@ def main(argv: list[str] | None = None) -> int:
     print("pack_weight of 8192 x 8192:", ", ".join(f"{k} {v} ms" for k, v in packing.items()))
     if options.out:
         header = {**machine.facts("cuda"), "commit": options.commit, "ms": options.ms}
-        options.out.write_text(
-            json.dumps({"header": header, "rows": rows, "pack_ms": packing}, indent=1) + "\n"
-        )
+        content = {"header": header, "rows": rows, "pack_ms": packing}
+        results_file.write(options.out, content)
     return 0

@@ -229,12 +229,7 @@ def load(path: Path | str) -> Recording:
 def save(recording: Recording, path: Path | str) -> None:
     """Writes a file with one problem per line."""
     problems = sorted(recording["problems"], key=lambda problem: problem["index"])
-    lines = [
-        '{"header": ' + json.dumps(recording["header"], indent=1) + ",",
-        '"problems": [',
-        ",\n".join(map(json.dumps, problems)) + "\n]}",
-    ]
-    results_file.write(Path(path), lines)
+    results_file.write(Path(path), {"header": recording["header"], "problems": problems})
 
 
 def merge(target: Recording, new: Recording) -> Recording:

@@ -272,5 +272,5 @@ def main(argv: list[str] | None = None) -> int:
     results["header"]["commit"] = options.commit or results_file.commit()
     print("\n".join(lines(results)))
     if options.out:
-        medians.save(results, options.out)
+        results_file.write(options.out, results)
     return 0

@@ -49,9 +49,7 @@ def load(path):
 
 
 def save(path, header, rows):
-    text = ",\n".join(map(json.dumps, rows))
-    head = '{"header": ' + json.dumps(header, indent=1) + ","
-    results_file.write(Path(path), [head, f'"rows": [\n{text}\n]}}'])
+    results_file.write(Path(path), {"header": header, "rows": rows})
 
 
 def complaint(row):

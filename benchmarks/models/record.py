@@ -1,7 +1,7 @@
 """The results of models, models/<gpu>.json: the latest row of each model, task, mode and variant.
 
     {"header": {gpu, driver, clocks, torch, ...}   of the run that wrote last
-     "models": {name: {blocks, hidden, ...}}       the sizes of the measured models
+     "models": {name: {blocks, hidden, ...}}       the sizes of the measured models, one a line
      "rows":   [{gpu, model, ..., date}]           one row a line; its keys are KEYS
 
 A row has the median and the quartiles of a step in microseconds, and x torch's speed in the same
@@ -82,8 +82,4 @@ def merge(target: Results, new: Results) -> Results:
 
 
 def save(results: Results, path: Path) -> None:
-    """Writes one row per line, so that git shows what changed."""
-    lines = ['{"header": ' + json.dumps(results["header"], indent=1) + ","]
-    lines.append('"models": ' + json.dumps(results["models"]) + ",")
-    lines.append('"rows": [\n' + ",\n".join(map(json.dumps, results["rows"])) + "\n]}")
-    results_file.write(path, lines)
+    results_file.write(path, results)

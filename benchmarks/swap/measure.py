@@ -23,7 +23,6 @@ import copy
 import dataclasses
 import functools
 import gc
-import json
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +143,6 @@ def measure(
     return {"header": header, "variants": variants, "rows": rows}
 
 
-def save(results: dict[str, Any], path: Path) -> None:
-    """One row per line, so that git shows what changed."""
-    lines = ['{"header": ' + json.dumps(results["header"], indent=1) + ","]
-    lines.append('"variants": [\n' + ",\n".join(map(json.dumps, results["variants"])) + "\n],")
-    lines.append('"rows": [\n' + ",\n".join(map(json.dumps, results["rows"])) + "\n]}")
-    results_file.write(path, lines)
-
-
 def parse(argv: list[str] | None) -> argparse.Namespace:
     parser = command_line.parser("benchmarks swap", __doc__)
     parser.add_argument("--out", type=Path, help="the file of results; without it only a table")
@@ -181,5 +172,5 @@ def main(argv: list[str] | None = None) -> int:
         text = f"{row['us']:10.1f} us +- {row['iqr_us']:.1f}, {row['ratio']:.2f} x torch's speed"
         print(f"{row['variant']:18} {row['mode']:6} {row['tokens']:5} tokens {text}")
     if options.out:
-        save(results, options.out)
+        results_file.write(options.out, results)
     return 0

@@ -16,6 +16,7 @@ it is measured, and two files are merged by the key of the case.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tcgemm.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     Row = dict[str, Any]  # the fields KEYS
 
@@ -110,21 +111,33 @@ def save(results: Results, path: Path | str) -> None:
     rows = sorted(results["rows"], key=_order)
     names = [key(row) for row in rows]
     details = {name: results["details"].get(name, {}) for name in names}
-    lines = [
-        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
-        '"rows": [' + ",\n".join(["", *map(json.dumps, rows)])[1:] + "\n],",
-        '"details": {'
-        + ",\n".join(["", *(f"{json.dumps(n)}: {json.dumps(d)}" for n, d in details.items())])[1:]
-        + "\n}}",
-    ]
-    write(path, lines)
+    write(path, {"header": results["header"], "rows": rows, "details": details})
 
 
-def write(path: Path, lines: Iterable[str]) -> None:
-    """Writes all lines or nothing. If the run is killed meanwhile, the old file stays."""
+def encoded(content: Mapping[str, Any], *, allow_nan: bool = True) -> str:
+    """The JSON of an object: each row of a list or dict of rows has a line, others are indented.
+
+    So git shows the rows that changed.
+    """
+    dumps = functools.partial(json.dumps, allow_nan=allow_nan)
+    fields = []
+    for name, value in content.items():
+        if isinstance(value, list) and all(isinstance(row, dict) for row in value):
+            text = "[\n" + ",\n".join(map(dumps, value)) + "\n]"
+        elif isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
+            lines = [dumps({key: row})[1:-1] for key, row in value.items()]
+            text = "{\n" + ",\n".join(lines) + "\n}"
+        else:
+            text = dumps(value, indent=1 if isinstance(value, dict) else None)
+        fields.append(f"{dumps(name)}: {text}")
+    return "{" + ",\n".join(fields) + "}\n"
+
+
+def write(path: Path, content: Mapping[str, Any], *, allow_nan: bool = True) -> None:
+    """Writes the whole object or nothing. If the run is killed meanwhile, the old file stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    partial.write_text("\n".join(lines) + "\n")
+    partial.write_text(encoded(content, allow_nan=allow_nan))
     os.replace(partial, path)
 
 

@@ -266,10 +266,8 @@ class Comparison:
         tcgemm.comparison.load reads it. The file contains no code. If the file cannot be written
         completely, an older file of this name stays as it was.
         """
-        facts = json.dumps(self.facts, indent=1, allow_nan=False)
-        rows = ",\n".join(json.dumps(row, allow_nan=False) for row in self.rows)
-        text = f'{{"version": {VERSION},\n"facts": {facts},\n"rows": [\n{rows}\n]}}'
-        results_file.write(Path(path), text.split("\n"))
+        content = {"version": VERSION, "facts": self.facts, "rows": self.rows}
+        results_file.write(Path(path), content, allow_nan=False)
 
 
 def _flat(row: Row) -> Row:

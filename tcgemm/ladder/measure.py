@@ -256,16 +256,9 @@ def _with_percent(results: Results) -> Results:
 def save(results: Results, path: Path) -> None:
     """Writes a file with one record a line, or leaves the old one."""
     records = [
-        json.dumps({key: _short(value) for key, value in record.items()})
-        for record in results["records"]
+        {key: _short(value) for key, value in record.items()} for record in results["records"]
     ]
-    lines = [
-        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
-        '"records": [',
-        ",\n".join(records),
-        "]}",
-    ]
-    results_file.write(path, lines)
+    results_file.write(path, {"header": results["header"], "records": records})
 
 
 def _short(value: Any) -> Any:

@@ -219,15 +219,8 @@ def save(results: dict[str, Any], path: Path) -> None:
     for record in results["records"]:
         own_fields = {k: _short(v) for k, v in record.items() if k not in common[_row(record)]}
         records.append({k: v for k, v in own_fields.items() if (k, v) != ("clock_mhz", None)})
-    lines = [
-        '{"header": ' + json.dumps(results["header"], indent=1) + ",",
-        '"rows": {',
-        ",\n".join(f"{json.dumps(row)}: {json.dumps(of)}" for row, of in common.items()),
-        '}, "records": [',
-        ",\n".join(map(json.dumps, records)),
-        "]}",
-    ]
-    results_file.write(path, lines)
+    content = {"header": results["header"], "rows": common, "records": records}
+    results_file.write(path, content)
 
 
 def _short(value: Any) -> Any:

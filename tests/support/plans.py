@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT / "tests"), str(ROOT)]
 
+from tcgemm.bench import results_file  # noqa: E402
+
 from support import meta_problems  # noqa: E402
 
 DATA = ROOT / "tests" / "data"
@@ -101,14 +103,6 @@ def differences(record, names, devices=DEVICES):
     return wrong
 
 
-def encoded(record):
-    """A line a plan and a line a case."""
-    plans = ",\n".join(json.dumps(plan) for plan in record["plans"])
-    cases = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in record["cases"].items())
-    head = f'{{"devices": {json.dumps(record["devices"])}'
-    return f'{head},\n"plans": [\n{plans}\n],\n"cases": {{\n{cases}\n}}}}\n'
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("mode", choices=("write", "compare"))
@@ -117,7 +111,7 @@ def main():
     record = load()
     if arguments.mode == "write":
         problems = {name: renamed(case["problem"], names) for name, case in record["cases"].items()}
-        RECORD.write_text(encoded(recorded(problems)))
+        results_file.write(RECORD, recorded(problems))
         return 0
     wrong = differences(record, names)
     print("\n".join([*wrong, f"{len(wrong)} differences in {len(record['cases'])} cases"]))

@@ -26,6 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 
 import tcgemm  # noqa: E402
+from tcgemm.bench import results_file  # noqa: E402
 
 from support import bit_problems  # noqa: E402
 
@@ -414,14 +415,6 @@ def differences(recorded, current, names):
     return wrong, notes
 
 
-def encoded(record):
-    """A line a problem."""
-    head = {name: value for name, value in record.items() if name != "results"}
-    lines = [f'"{name}": {json.dumps(value)}' for name, value in head.items()]
-    results = [f'"{key}": {json.dumps(value)}' for key, value in record["results"].items()]
-    return "{" + ",\n".join(lines) + ',\n"results": {\n' + ",\n".join(results) + "\n}}\n"
-
-
 def summary(record, names):
     results = record["results"].values()
     rows = {
@@ -459,8 +452,7 @@ def main():
     begin = time.monotonic()
     record = run(arguments.device, arguments.count, names)
     if arguments.out:
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text(encoded(record))
+        results_file.write(arguments.out, record)
     print(summary(record, names))
     print(f"{time.monotonic() - begin:.0f} s")
     if arguments.mode == "write":
