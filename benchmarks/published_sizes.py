@@ -18,7 +18,8 @@ from benchmarks import RESULTS
 from tcgemm import published
 from tcgemm.bench import results_file
 from tcgemm.bench.published import ACCUMULATIONS, FAMILIES, WIDTHS
-from tcgemm.numerics.table import COLOURS, Table
+from tcgemm.numerics.picture import COLOURS
+from tcgemm.numerics.table import Table
 from tcgemm.testing import command_line
 
 SET = "doc000"

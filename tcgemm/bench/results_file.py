@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from tcgemm.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Row = dict[str, Any]  # the fields KEYS
 
@@ -139,6 +139,21 @@ def write(path: Path, content: Mapping[str, Any], *, allow_nan: bool = True) -> 
     partial = path.with_suffix(".partial")
     partial.write_text(encoded(content, allow_nan=allow_nan))
     os.replace(partial, path)
+
+
+def to_resume(
+    path: Path | str | None, resume: bool, gpu: str, load: Callable[[Path], dict[str, Any]]
+) -> dict[str, Any] | None:
+    """The records of the file that a run resumes, or None. ValueError: they are another GPU's."""
+    if not resume or path is None or not Path(path).is_file():
+        return None
+    old = load(Path(path))
+    if old["header"]["gpu"] != gpu:
+        raise ValueError(
+            f"{path} has records of {old['header']['gpu']}, and this GPU is {gpu}; "
+            "name another file."
+        )
+    return old
 
 
 def commit() -> str:

@@ -208,23 +208,17 @@ def _start(
     path: str | Path | None, resume: bool, sizes: dict[str, tuple[int, int, int]]
 ) -> Results:
     header = facts("cuda") | {"commit": results_file.commit()}
-    if resume and path is not None and Path(path).is_file():
-        old = load(Path(path))
-        if old["header"]["gpu"] != header["gpu"]:
+    old = results_file.to_resume(path, resume, header["gpu"], load)
+    records = [] if old is None else old["records"]
+    for record in records:
+        expected, size = sizes.get(record["document"]), (record["m"], record["n"], record["k"])
+        if expected not in (None, size) and record["step"] not in problem.ALONE:
             raise ValueError(
-                f"{path} has records of {old['header']['gpu']}, and this GPU is {header['gpu']}; "
+                f"size is {problem.text_of(expected)}, but {path} has records of ladder "
+                f"{record['document']} at {problem.text_of(size)}; resume with that size, or "
                 "name another file."
             )
-        for record in old["records"]:
-            expected, size = sizes.get(record["document"]), (record["m"], record["n"], record["k"])
-            if expected not in (None, size) and record["step"] not in problem.ALONE:
-                raise ValueError(
-                    f"size is {problem.text_of(expected)}, but {path} has records of ladder "
-                    f"{record['document']} at {problem.text_of(size)}; resume with that size, or "
-                    "name another file."
-                )
-        return {"header": header, "records": old["records"]}
-    return {"header": header, "records": []}
+    return {"header": header, "records": records}
 
 
 def stored() -> dict[str, Results]:

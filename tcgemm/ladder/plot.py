@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from tcgemm import published
 from tcgemm.ladder import tables
-from tcgemm.numerics.table import COLOURS
+from tcgemm.numerics import picture
+from tcgemm.numerics.picture import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> list[Path]:
     """Writes PNG files into a folder; their paths. ValueError says what to install."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install matplotlib.")
-    folder.mkdir(parents=True, exist_ok=True)
+    picture.make_folder(folder)
     paths = []
     for document in documents:
         records = [
@@ -42,28 +40,13 @@ def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> lis
 
 def bars(records: list[dict[str, Any]], title: str, path: Path) -> None:
     """A bar of TFLOP/s for each record, and a mark where cuBLAS is."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    height = 1.2 + 0.24 * len(records)
-    figure, axes = pyplot.subplots(figsize=(7.6, height), dpi=110, layout="constrained")
     names = [f"{record['step']} {record['variant']}".strip() for record in records]
     rates = [record["tflops"] for record in records]
-    axes.barh(range(len(records)), rates, color=COLOURS[0], height=0.7)
-    axes.scatter(
-        [record["tflops"] / record["x_cublas"] for record in records],
-        range(len(records)),
-        marker="|",
-        s=120,
-        color=COLOURS[1],
-        label="cuBLAS",
-    )
-    axes.set_yticks(range(len(records)), names, fontsize=8)
-    axes.invert_yaxis()
-    axes.set(xlabel="TFLOP/s", title=title)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
+    of_cublas = [record["tflops"] / record["x_cublas"] for record in records]
+    places = range(len(records))
+    with picture.axes_of(path, title, height=1.2 + 0.24 * len(records)) as axes:
+        axes.barh(places, rates, color=COLOURS[0], height=0.7)
+        axes.scatter(of_cublas, places, marker="|", s=120, color=COLOURS[1], label="cuBLAS")
+        axes.set_yticks(places, names, fontsize=8)
+        axes.invert_yaxis()
+        axes.set(xlabel="TFLOP/s")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import TYPE_CHECKING
 
 from tcgemm.model import roofline
-from tcgemm.numerics.table import COLOURS
+from tcgemm.numerics import picture
+from tcgemm.numerics.picture import COLOURS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,35 +19,24 @@ INTENSITIES = [2 ** (step / 16) for step in range(16 * 3, 16 * 10 + 1)]  # 8 to 
 
 def draw(costs: Costs, folder: Path) -> Path:
     """Writes a PNG file into a folder; its path. ValueError says what to install."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install matplotlib.")
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    folder.mkdir(parents=True, exist_ok=True)
-    figure, axes = pyplot.subplots(figsize=(7.6, 4.6), dpi=110, layout="constrained")
-    rates = {name: rate for name, rate in roofline.roofs(costs).items() if rate}
-    for colour, (name, rate) in zip(COLOURS, rates.items(), strict=False):
-        roof = [min(intensity * rate, costs.tensor) / 1e12 for intensity in INTENSITIES]
-        label = f"{name}, {rate / 1e9:.0f} GB/s"
-        axes.plot(INTENSITIES, roof, color=colour, linewidth=1.4, label=label)
-    if costs.simt:
-        axes.axhline(costs.simt / 1e12, color="grey", linestyle="--", label="float16 units")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    bottom = 1.1 * axes.get_ylim()[0]
-    for m, n in roofline.BLOCKS:
-        of_block = roofline.intensity(m, n)
-        axes.axvline(of_block, color="grey", linewidth=0.5)
-        axes.text(of_block, bottom, f"{m}x{n}", rotation=90, fontsize=7)
-    axes.set(xlabel="operations a byte", ylabel="TFLOP/s")
-    axes.set_title(f"Roofline of {costs.name} ({costs.source})", fontsize=9)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=7, frameon=False)
+    picture.make_folder(folder)
     path = folder / f"roofline-{re.sub(r'[^0-9A-Za-z.]+', '-', costs.name)}.png"
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
+    rates = {name: rate for name, rate in roofline.roofs(costs).items() if rate}
+    title = f"Roofline of {costs.name} ({costs.source})"
+    with picture.axes_of(path, title) as axes:
+        for colour, (name, rate) in zip(COLOURS, rates.items(), strict=False):
+            roof = [min(intensity * rate, costs.tensor) / 1e12 for intensity in INTENSITIES]
+            label = f"{name}, {rate / 1e9:.0f} GB/s"
+            axes.plot(INTENSITIES, roof, color=colour, linewidth=1.4, label=label)
+        if costs.simt:
+            axes.axhline(costs.simt / 1e12, color="grey", linestyle="--", label="float16 units")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        bottom = 1.1 * axes.get_ylim()[0]
+        for m, n in roofline.BLOCKS:
+            of_block = roofline.intensity(m, n)
+            axes.axvline(of_block, color="grey", linewidth=0.5)
+            axes.text(of_block, bottom, f"{m}x{n}", rotation=90, fontsize=7)
+        axes.set(xlabel="operations a byte", ylabel="TFLOP/s")
+        axes.grid(alpha=0.25)
     return path

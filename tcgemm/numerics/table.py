@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tcgemm.numerics import picture
+from tcgemm.numerics.picture import COLOURS
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-COLOURS = ("#1f5fa8", "#d1602b", "#3d8c50", "#7b4fa3", "#b8860b", "#c2334d", "#e58aa0", "#555555")
 
 
 class Curve(NamedTuple):
@@ -81,29 +82,19 @@ class Table:
 
     def draw(self, path: Path) -> None:
         """Draws the curves into a picture, by matplotlib."""
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-
-        figure, axes = pyplot.subplots(figsize=(7.6, 4.6), dpi=110, layout="constrained")
         groups = list(dict.fromkeys(curve.group for curve in self.curves))
-        for curve in self.curves:
-            axes.plot(
-                list(curve.points),
-                list(curve.points.values()),
-                color=COLOURS[groups.index(curve.group) % len(COLOURS)],
-                linestyle="--" if curve.is_dashed else "-",
-                linewidth=1.4,
-                label=curve.label,
-            )
-        axes.set_yscale("log")
-        if max(max(curve.points) for curve in self.curves) > 100:
-            axes.set_xscale("log", base=2)
-        axes.set(xlabel=self.axes[0], ylabel=self.axes[1])
-        axes.set_title(self.title, fontsize=9)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=7, frameon=False, ncols=2)
-        figure.savefig(path, metadata={"Software": None})
-        pyplot.close(figure)
+        with picture.axes_of(path, self.title, ncols=2) as axes:
+            for curve in self.curves:
+                axes.plot(
+                    list(curve.points),
+                    list(curve.points.values()),
+                    color=COLOURS[groups.index(curve.group) % len(COLOURS)],
+                    linestyle="--" if curve.is_dashed else "-",
+                    linewidth=1.4,
+                    label=curve.label,
+                )
+            axes.set_yscale("log")
+            if max(max(curve.points) for curve in self.curves) > 100:
+                axes.set_xscale("log", base=2)
+            axes.set(xlabel=self.axes[0], ylabel=self.axes[1])
+            axes.grid(alpha=0.25)

@@ -149,34 +149,23 @@ def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str,
         "processors": gpu.multi_processor_count,
         "l2_bytes": gpu.L2_cache_size,
         "shared_bytes": gpu.shared_memory_per_multiprocessor,
+        "options": {  # on which the records of a row depend
+            "warps": list(options.warps),
+            "ilp": list(options.ilps),
+            "chain": sorted(options.chains),
+        },
     }
-    header["options"] = _noted(options)
-    results: dict[str, Any] = {"header": header, "records": []}
-    if resume and path is not None and Path(path).is_file():
-        stored = load(Path(path))
-        if stored["header"]["gpu"] != header["gpu"]:
+    old = results_file.to_resume(path, resume, header["gpu"], load)
+    if old is None:
+        return {"header": header, "records": []}
+    before = old["header"]["options"]
+    for name, value in header["options"].items():
+        if before[name] != value:
             raise ValueError(
-                f"{path} has records of {stored['header']['gpu']}, and this GPU is "
-                f"{header['gpu']}; name another file."
+                f"{name} is {_listed(value)}, but {path} was measured with "
+                f"{_listed(before[name])}; resume with these, or name another file."
             )
-        before = stored["header"]["options"]
-        for name, value in header["options"].items():
-            if before[name] != value:
-                raise ValueError(
-                    f"{name} is {_listed(value)}, but {path} was measured with "
-                    f"{_listed(before[name])}; resume with these, or name another file."
-                )
-        results["records"] = stored["records"]
-    return results
-
-
-def _noted(options: Options) -> dict[str, list[Any]]:
-    """The options on which the records of a row depend."""
-    return {
-        "warps": list(options.warps),
-        "ilp": list(options.ilps),
-        "chain": sorted(options.chains),
-    }
+    return {"header": header, "records": old["records"]}
 
 
 def _listed(values: Sequence[Any]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tcgemm.numerics import picture
 from tcgemm.probe import tables
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[Path]:
     """Writes PNG files into a folder; their paths. ValueError says what to install."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install matplotlib.")
-    folder.mkdir(parents=True, exist_ok=True)
+    picture.make_folder(folder)
     paths = []
     for table in tables.of(results, groups):
         for group in dict.fromkeys(curve.group for curve in table.curves):
