@@ -5,7 +5,6 @@ every torch from OLDEST_TORCH on; it registers its operators as torch.ops.tcgemm
 """
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,14 +73,16 @@ def _other_operators(file: Path, what: str) -> ImportError:
 
 @contextmanager
 def every_operator() -> Iterator[None]:
-    """The modules that are imported inside find every operator that they use; ImportError."""
+    """The modules that are imported inside find every operator that they use; ImportError.
+
+    They reach each operator as an attribute of torch.ops.tcgemm.
+    """
     try:
         yield
-    except (AttributeError, RuntimeError) as error:  # of torch.ops, and of register_fake
-        missing = re.search(r"'tcgemm' object has no attribute '(\w+)'|tcgemm::(\w+)", str(error))
-        if not missing or hasattr(torch.ops.tcgemm, name := missing[1] or missing[2]):
+    except AttributeError as error:
+        if error.obj is not torch.ops.tcgemm:
             raise
-        what = f"another version of tcgemm's operators: torch.ops.tcgemm.{name} is missing"
+        what = f"another version of tcgemm's operators: torch.ops.tcgemm.{error.name} is missing"
         raise _other_operators(path(), what) from error
 
 

@@ -140,6 +140,6 @@ for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", writes_out(_op))
 for _op in WITH_Z:
     torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
-torch.library.register_fake("tcgemm::prepare", _prepare)
-torch.library.register_fake("tcgemm::_sum_rows", _sum_rows)
-torch.library.register_fake("tcgemm::_activation_backward", _activation_backward)
+torch.library.register_fake(torch.ops.tcgemm.prepare.default, _prepare)
+torch.library.register_fake(torch.ops.tcgemm._sum_rows.default, _sum_rows)
+torch.library.register_fake(torch.ops.tcgemm._activation_backward.default, _activation_backward)

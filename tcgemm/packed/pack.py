@@ -302,5 +302,5 @@ def _fake(
 
 
 autograd.register_constant("_pack_weight")
-torch.library.register_fake("tcgemm::_pack_weight", _fake)
+torch.library.register_fake(_OPS._pack_weight.default, _fake)
 vmap.register_one_by_one("_pack_weight")

@@ -84,9 +84,9 @@ FAKES: dict[str, Callable[..., Any]] = {
     "tile24": _tile24,
 }
 for _name, _fake in FAKES.items():
-    torch.library.register_fake(f"tcgemm::{_name}", _fake)
+    torch.library.register_fake(getattr(torch.ops.tcgemm, _name).default, _fake)
     autograd.register_constant(_name)
     vmap.register_one_by_one(_name)
-for _name in ("_linear24", "_constant_linear24"):
-    torch.library.register_fake(f"tcgemm::{_name}", _linear24)
+for _op in (torch.ops.tcgemm._linear24, torch.ops.tcgemm._constant_linear24):
+    torch.library.register_fake(_op.default, _linear24)
 dtensor.rules_in("tcgemm.sparse.sharding")

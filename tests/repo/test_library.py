@@ -47,10 +47,6 @@ def test_another_library():
             lambda: torch.ops.tcgemm.missing,
             r"ImportError: .* another version of .*: torch.ops.tcgemm.missing is missing; name the",
         ),
-        (
-            lambda: torch.library.register_fake("tcgemm::_missing", print),
-            r"ImportError: .*: torch.ops.tcgemm._missing is missing",
-        ),
         (lambda: tcgemm.missing, "AttributeError: module 'tcgemm' has no attribute 'missing'"),
     ],
 )
@@ -58,6 +54,26 @@ def test_a_library_without_an_operator(use, error):
     with pytest.raises((ImportError, AttributeError)) as caught, _library.every_operator():
         use()
     assert re.match(error, f"{caught.typename}: {caught.value}")
+
+
+WITHOUT_AN_OPERATOR = """
+import torch._ops
+getter = torch._ops._OpNamespace.__getattr__
+
+def without_the_operator(namespace, name):
+    if name == {name!r}:
+        raise AttributeError(name)
+    return getter(namespace, name)
+
+torch._ops._OpNamespace.__getattr__ = without_the_operator
+import tcgemm
+"""
+
+
+@pytest.mark.parametrize("name", ["prepare", "_sum_rows", "_linear24", "_pack_weight"])
+def test_the_package_asks_for_its_operators(name):
+    code, line = run(WITHOUT_AN_OPERATOR.format(name=name))
+    assert code == 1 and f"torch.ops.tcgemm.{name} is missing; name the" in line, line
 
 
 SECOND = """
