@@ -28,11 +28,11 @@ def test_the_two_networks_start_equal():
 @pytest.mark.parametrize(
     ("accuracies", "words"),
     [
-        ({"ours": 97.0, "theirs": 97.5, "int8": 96.7}, None),
-        ({"ours": 94.9, "theirs": 95.2}, "The network of ours recognises 94.90 %"),
-        ({"ours": 96.0, "theirs": 95.0}, "The network of theirs recognises 95.00 %"),
-        ({"ours": 98.5, "theirs": 98.4, "int8": 97.4}, "of int8 and ours differ by 1.10 points"),
-        ({"ours": float("nan"), "theirs": 97.0}, "of ours recognises nan %"),
+        ({"tcgemm": 97.0, "baseline": 97.5, "int8": 96.7}, None),
+        ({"tcgemm": 94.9, "baseline": 95.2}, "The network of tcgemm recognises 94.90 %"),
+        ({"tcgemm": 96.0, "baseline": 95.0}, "The network of baseline recognises 95.00 %"),
+        ({"tcgemm": 98.5, "baseline": 98.4, "int8": 97.4}, "of int8 and tcgemm differ by 1.10"),
+        ({"tcgemm": float("nan"), "baseline": 97.0}, "of tcgemm recognises nan %"),
     ],
 )
 def test_judge(accuracies, words):

@@ -94,10 +94,10 @@ class Block(nn.Module):
         self.complex = nn.Linear(4, 4, dtype=torch.complex64)
         self.patched = nn.Linear(4, 4)
         self.patched.forward = lambda x: x
-        self.ours = tcgemm.nn.Linear(4, 4)
+        self.layer = tcgemm.nn.Linear(4, 4)
 
     def forward(self, x):
-        return self.ours(self.patched(self.inner(self.normed(self.first(x)))))
+        return self.layer(self.patched(self.inner(self.normed(self.first(x)))))
 
 
 def test_swap_there_and_back():
@@ -121,7 +121,7 @@ def test_swap_there_and_back():
         "complex": "has weights of torch.complex64; layers of tcgemm have torch.float16, "
         "torch.bfloat16, torch.float32, torch.float64",
         "patched": "has a forward of its own",
-        "ours": "is a tcgemm.nn.Linear already",
+        "layer": "is a tcgemm.nn.Linear already",
     }
     text = str(report)
     assert (

@@ -190,7 +190,7 @@ CHANGES = {
     "through a view": lambda w: w[0].zero_(),
     "through detach": lambda w: w.detach().add_(1),
     "by out=": lambda w: torch.mul(w, 2, out=w),
-    "by ours": lambda w: tcgemm.mm(torch.ones(N, 1), torch.ones(1, K), out=w),
+    "by out= of tcgemm": lambda w: tcgemm.mm(torch.ones(N, 1), torch.ones(1, K), out=w),
     "other memory": exchanged,
     "other strides": transposed,
 }
