@@ -72,6 +72,16 @@ def test_the_patterns_are_those_of_torch(dtype, name):
     assert names == [name]
 
 
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_an_argument_that_is_read_again_is_not_folded(name):
+    """The result of the product must be in memory then."""
+    function = ACTIVATIONS[name].function
+    graph = fold._decomposed(lambda x: function(x) + x, torch.float32)
+    start = next(node for node in graph.nodes if node.op == "placeholder")
+    patterns = fold.patterns_of(torch.float32)
+    assert not any(fold.match(pattern, start) for pattern in patterns.values())
+
+
 CASES = {
     "mm": (lambda a, b, r, v: a @ b, "compiled mm"),
     "a row": (lambda a, b, r, v: a @ b + v, "compiled mm + bias"),
