@@ -48,7 +48,7 @@ def test_the_record_has_every_store_path_and_pass():
     assert {plan["swap"] for plan in feasible} == {True, False}
 
 
-FIELDS = ("row", "grid", "cluster", "tiles", "group", "swap", "store", "passes", "workspace")
+FIELDS = ("row", "grid", "cluster", "tiles", "raster_group", "swap", "store", "passes", "workspace")
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -48,15 +48,15 @@ def test_sums_of_slices_that_another_kernel_adds_stay(device):
 )
 def test_bits_in_whole_rows(device, m, n, k, whole_rows):
     fields = plan(m, n, k, dtype="b1", device=device["name"])
-    assert (fields["group"] == 1) is whole_rows
+    assert (fields["raster_group"] == 1) is whole_rows
 
 
 @on_hopper
 def test_whole_rows_of_other_dtypes(device):
     """Batches and 2:4 operands have square groups."""
     name = device["name"]
-    assert plan(8192, 8192, 512, device=name)["group"] == 1
-    assert plan(8192, 8192, 512, device=name, dtype="e4m3", out_dtype="bf16")["group"] == 1
-    assert plan(8192, 8192, 8192, device=name)["group"] > 1
-    assert plan(8192, 8192, 512, device=name, batch=2)["group"] > 1
-    assert plan(8192, 8192, 512, device=name, sparse="a")["group"] > 1
+    assert plan(8192, 8192, 512, device=name)["raster_group"] == 1
+    assert plan(8192, 8192, 512, device=name, dtype="e4m3", out_dtype="bf16")["raster_group"] == 1
+    assert plan(8192, 8192, 8192, device=name)["raster_group"] > 1
+    assert plan(8192, 8192, 512, device=name, batch=2)["raster_group"] > 1
+    assert plan(8192, 8192, 512, device=name, sparse="a")["raster_group"] > 1

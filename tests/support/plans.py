@@ -51,7 +51,7 @@ def plan_of(device, problem):
         "grid": plan["grid"],
         "cluster": plan["cluster"],
         "tiles": [plan["tiles_m"], plan["tiles_n"]],
-        "group": plan["group"],
+        "raster_group": plan["raster_group"],
         "swap": plan["swap_ab"],
         "vectors": [plan["vector_a"], plan["vector_b"]],
         "store": f"{plan['epilogue_path']}, {plan['store_path']}",

@@ -132,7 +132,7 @@ std::optional<JsonObject> describe(const LaunchConfig& launch) {
       .add("kernel", std::string_view(name(kCatalog[launch.config_index])))
       .add("cluster", launch.cluster)
       .add("grid", launch.grid)
-      .add("group", launch.raster_group)
+      .add("raster_group", launch.raster_group)
       .add("tiles_m", launch.tiles_m)
       .add("tiles_n", launch.tiles_n);
 }
@@ -157,7 +157,7 @@ std::optional<JsonObject> describe(const std::optional<T>& pass) {
 
 // The rest of a plan, which the tests read.
 void add_plan(JsonObject& object, const Plan& plan) {
-  object.add("group", plan.main.raster_group)
+  object.add("raster_group", plan.main.raster_group)
       .add("tiles_m", plan.main.tiles_m)
       .add("tiles_n", plan.main.tiles_n)
       .add("result_fits_l2", plan.main.result_fits_l2)
