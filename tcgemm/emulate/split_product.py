@@ -7,7 +7,6 @@ csrc/core/split_fp32.h describes these steps, csrc/launch/split_fp32.cpp launche
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -36,18 +35,15 @@ class Passes(NamedTuple):
 
 def passes_of(plan: Explanation, a: Tensor, b: Tensor) -> Passes:
     """The passes of a plan for these operands."""
-    match = re.search(r"^  alternative +(\S+),", plan, re.MULTILINE)
+    names = "ba" if plan.swap_ab else "ab"
+    split_a, split_b = (plan.split[name] for name in names)
     rows = {row["name"]: row for row in info.catalog()}
-    layout = re.search(r"a (\S+), b (\S+)\)$", plan.layout or "")
-    majors = layout.groups() if layout else (plan.layout or "").split(" by ")
-    size = re.search(r" out (?:\d+ x )?(\d+) x \d+ = ", plan)
-    if len(majors) != 2 or size is None:
-        raise RuntimeError(f"emulate.mm does not understand the plan: {plan}")
+    alternative = plan.split["alternative"]
     return Passes(
-        alternative=rows[match[1]] if match else None,
-        mn_major=(majors[0] == "MN-major", majors[1] == "MN-major"),
+        alternative=alternative and rows[alternative["kernel"]],
+        mn_major=(split_a["mn_major"], split_b["mn_major"]),
         shared=(_is_shared(a), _is_shared(b)),
-        merged=int(size[1]) != a.shape[-2],
+        merged=split_a["rows"] != a.shape[-2],
     )
 
 
