@@ -7,6 +7,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 import tcgemm
 
 from support import cases
+from support.calls import Recorder
 from support.torch_reference import CASES, Case
 
 
@@ -143,19 +144,14 @@ def test_random_transforms(seed):
 
 
 def test_vmap_is_one_call():
-    calls = []
-
-    class Calls(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            calls.append(
-                (func._opname, *(tuple(t.shape) for t in args[:2] if isinstance(t, torch.Tensor)))
-            )
-            return func(*args, **(kwargs or {}))
+    def shapes(func, args, kwargs):
+        tensors = [x for x in args[:2] if isinstance(x, torch.Tensor)]
+        return [(func._opname, *(tuple(tensor.shape) for tensor in tensors))]
 
     weight, bias = torch.randn(5, 4), torch.randn(5)
-    with Calls():
+    with Recorder(shapes) as calls:
         vmap(lambda x: tcgemm.linear(x, weight, bias, activation="relu"))(torch.randn(7, 4))
-    products = [call for call in calls if call[0] in ("linear", "mm", "matmul", "_gemm")]
+    products = [call for call in calls.rows if call[0] in ("linear", "mm", "matmul", "_gemm")]
     assert products == [("matmul", (7, 1, 4), (4, 5))]
 
 

@@ -9,12 +9,12 @@ import re
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.cli import explain
 from tcgemm.ops import precision
 
+from support.calls import Recorder
 from support.cases import gpu
 
 A, B = torch.randn(8, 64), torch.randn(64, 6)
@@ -46,17 +46,9 @@ def as_before():
     torch.backends.fp32_precision = "none"
 
 
-class Words(TorchDispatchMode):
-    """The precision that each product got."""
-
-    def __init__(self):
-        super().__init__()
-        self.precisions = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if str(func).startswith("tcgemm."):
-            self.precisions.append((kwargs or {}).get("precision"))
-        return func(*args, **(kwargs or {}))
+def precision_of(func, args, kwargs):
+    """The precision that a product got."""
+    return [kwargs.get("precision")] if func.namespace == "tcgemm" else []
 
 
 @pytest.mark.parametrize("word", ROUNDED)
@@ -77,10 +69,10 @@ def test_words_round_the_operands(word):
 
 def test_none_on_the_cpu_is_the_operands_own_precision():
     torch.set_float32_matmul_precision("medium")
-    with Words() as words:
+    with Recorder(precision_of) as words:
         assert word_of(tcgemm.mm(A, B), A, B) == "highest"
         tcgemm.linear(A, B.t(), scale_a=torch.tensor(1.0))
-    assert words.precisions == [None, None]
+    assert words.rows == [None, None]
 
 
 @pytest.mark.parametrize("word", ROUNDED)
@@ -145,7 +137,7 @@ def test_none_is_what_torch_would_use(settings, word):
     for setting, value in settings:
         setting(value)
     assert precision.default() == word
-    with FakeTensorMode(), Words() as words:
+    with FakeTensorMode(), Recorder(precision_of) as words:
         a, b = torch.empty(8, 64, device="cuda"), torch.empty(64, 6, device="cuda")
         scale = torch.empty((), device="cuda")
         tcgemm.mm(a, b)
@@ -155,7 +147,7 @@ def test_none_is_what_torch_would_use(settings, word):
         tcgemm.mm(a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), scale_a=scale)
         tcgemm.mm(a, b, precision="highest")
     word = None if word == "highest" else word  # which is the operators' None
-    assert words.precisions == [word, word, "medium", None, None, None]
+    assert words.rows == [word, word, "medium", None, None, None]
 
 
 def test_explain_answers_for_the_word_in_force(capsys):

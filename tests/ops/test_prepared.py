@@ -16,28 +16,22 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.ops import prepared as prepared_module
 from tcgemm.ops.prepared import TensorVersionGuard
+
+from support.calls import Recorder
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
 TERMS = 10  # the place of terms_b among the arguments of scaled_mm
 
 
-class Calls(TorchDispatchMode):
-    """Each product's operator, and the terms that it got."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if str(func).startswith("tcgemm."):
-            self.rows.append((func._opname, args[TERMS] if len(args) > TERMS else None))
-        return func(*args, **(kwargs or {}))
+def terms_of(func, args, kwargs):
+    """A product's operator, and the terms that it got."""
+    terms = args[TERMS] if len(args) > TERMS else None
+    return [(func._opname, terms)] if func.namespace == "tcgemm" else []
 
 
 # (what is called with x and a weight or its Prepared)
@@ -67,7 +61,7 @@ def test_results_and_gradients_are_those_of_the_weight(name):
     function = FUNCTIONS[name]
     x, w = leaves()
     p = tcgemm.prepare(w)
-    with Calls() as calls:
+    with Recorder(terms_of) as calls:
         out = function(x, p)
     assert [(op, terms is p.terms) for op, terms in calls.rows] == [
         ("scaled_mm_amax" if "amax" in name else "scaled_mm", True)
@@ -92,7 +86,7 @@ def test_the_backward_multiplies_without_parts():
     x, w = leaves()
     p = tcgemm.prepare(w)
     out = tcgemm.linear(x, p, activation="gelu")
-    with Calls() as calls:
+    with Recorder(terms_of) as calls:
         out.sum().backward()
     assert [name for name, _ in calls.rows] == ["_activation_backward", "matmul", "matmul"]
     assert not any(terms is p.terms for _, terms in calls.rows)
@@ -316,7 +310,7 @@ def test_only_highest_takes_the_parts_on_cuda(as_before):
         p = tcgemm.Prepared(w, terms, "f16", SimpleNamespace(unchanged=True))
 
         def gets_parts(**options):
-            with Calls() as calls:
+            with Recorder(terms_of) as calls:
                 tcgemm.linear(x, p, **options)
                 tcgemm.mm(x, p.t(), **options)
             assert len({passed is terms for _, passed in calls.rows}) == 1 and len(calls.rows) == 2
@@ -340,7 +334,7 @@ def test_other_precisions_multiply_the_weight(precision):
 def test_autocast_multiplies_the_weight():
     x, w = leaves()
     p = tcgemm.prepare(w)
-    with torch.autocast("cpu", dtype=torch.bfloat16), Calls() as calls:
+    with torch.autocast("cpu", dtype=torch.bfloat16), Recorder(terms_of) as calls:
         out = tcgemm.linear(x, p, BIAS, activation="gelu")
         expected = tcgemm.linear(x, w, BIAS, activation="gelu")
     assert [terms for _, terms in calls.rows] == [None, None]
@@ -394,10 +388,10 @@ def test_transforms():
 
 def test_vmap_is_one_call_with_the_parts():
     p, stack = tcgemm.prepare(W), torch.stack([X, -X])
-    with Calls() as calls:
+    with Recorder(terms_of) as calls:
         torch.vmap(lambda x: tcgemm.mm(x, p.t(), activation="relu"))(stack)
     assert calls.rows == [("scaled_mm", p.terms)]
-    with Calls() as calls:  # a weight for each example has none
+    with Recorder(terms_of) as calls:  # a weight for each example has none
         torch.vmap(lambda w: torch.ops.tcgemm.scaled_mm(X, w.t(), terms_b=p.terms))(
             torch.stack([W, -W])
         )
@@ -419,7 +413,7 @@ def test_function_modes_and_subclasses():
 
     p = tcgemm.prepare(W)
     for mode in (Seen, lambda: torch.device("meta")):
-        with mode(), Calls() as calls:
+        with mode(), Recorder(terms_of) as calls:
             tcgemm.linear(X, p)
             tcgemm.mm(X, p.t(), scale_a=torch.ones((), device="cpu"))
         assert [terms is p.terms for _, terms in calls.rows] == [True, True]

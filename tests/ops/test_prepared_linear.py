@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import prune
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.nn import Linear, linear
 from tcgemm.ops import explanation
 
 from support import cases
+from support.calls import Recorder
 
 X = torch.randn(6, 8)
 
@@ -50,24 +50,18 @@ def test_the_first_call_in_eval_mode_prepares_for_all(layer):
     assert layer.prepared is prepared and layer.eval().prepared is prepared
 
 
-class Precisions(TorchDispatchMode):
-    """(Did the product get terms, and which precision?) for each call."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func._opname in ("linear", "scaled_mm"):
-            self.rows.append((func._opname == "scaled_mm", (kwargs or {}).get("precision")))
-        return func(*args, **(kwargs or {}))
+def terms_and_precision(func, args, kwargs):
+    """(Did the product get terms, and which precision?)"""
+    names = ("linear", "scaled_mm")
+    row = (func._opname == "scaled_mm", kwargs.get("precision"))
+    return [row] if func._opname in names else []
 
 
 def test_calls_without_parts_ask_for_the_way_of_those_with_parts(layer):
     """So that all calls of a layer have the same bits: tests/plan/test_same_bits.py."""
 
     def call():
-        with torch.no_grad(), Precisions() as calls:
+        with torch.no_grad(), Recorder(terms_and_precision) as calls:
             layer(X)
         return calls.rows
 

@@ -6,11 +6,11 @@ with a kept order says constant_b, and any other product does not.
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 from tcgemm.packed import product
 
+from support.calls import Recorder
 from support.packed_weight_cases import Case, with_exact_elements
 
 OPS = torch.ops.tcgemm
@@ -18,23 +18,16 @@ N, K = 4096, 2048
 TIMES = 300
 
 
-class Seen(TorchDispatchMode):
-    """The argument constant_b of each packed_mm."""
-
-    def __init__(self):
-        super().__init__()
-        self.constant = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in (OPS.packed_mm.default, OPS.packed_mm.out, OPS.packed_mm_amax.default):
-            self.constant.append((kwargs or {}).get("constant_b", False))
-        return func(*args, **(kwargs or {}))
-
-
 def constants(call):
-    with Seen() as mode:
+    """The argument constant_b of each packed_mm."""
+    products = (OPS.packed_mm.default, OPS.packed_mm.out, OPS.packed_mm_amax.default)
+
+    def constant(func, args, kwargs):
+        return [kwargs.get("constant_b", False)] if func in products else []
+
+    with Recorder(constant) as recorder:
         call()
-    return mode.constant
+    return recorder.rows
 
 
 def test_a_kept_order_is_constant():

@@ -16,6 +16,7 @@ import tcgemm
 from tcgemm.nn import QuantLinear
 from tcgemm.ops.activations import activate
 
+from support.calls import Recorder
 from support.cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone
 
 E4M3, E5M2, S8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
@@ -90,19 +91,16 @@ def test_gradients_go_straight_through(dtype, granularity, activation):
 
 
 def test_gradients_are_products_of_16_bits():
-    calls = []
+    names = ("quantized_linear", "matmul", "linear", "mm", "bmm", "addmm")
 
-    class Recorder(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if func._opname in ("quantized_linear", "matmul", "linear", "mm", "bmm", "addmm"):
-                calls.append((func._opname, args[0].dtype, args[1].dtype))
-            return func(*args, **(kwargs or {}))
+    def dtypes(func, args, kwargs):
+        return [(func._opname, *(x.dtype for x in args[:2]))] if func._opname in names else []
 
     x = torch.randn(4, 64, dtype=BF16, requires_grad=True)
     weight = torch.randn(8, 64, requires_grad=True)
-    with Recorder():
+    with Recorder(dtypes) as recorder:
         tcgemm.quantized_linear(x, weight).sum().backward()
-    assert calls == [("quantized_linear", BF16, F32), *[("matmul", BF16, BF16)] * 2]
+    assert recorder.rows == [("quantized_linear", BF16, F32), *[("matmul", BF16, BF16)] * 2]
 
 
 @kinds

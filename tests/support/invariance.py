@@ -2,7 +2,8 @@
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from support.calls import Recorder
 
 
 def is_product(target):
@@ -12,23 +13,15 @@ def is_product(target):
     }
 
 
-class Recorder(TorchDispatchMode):
-    """Records the products that run, and whether they were asked to be batch-invariant."""
-
-    def __init__(self):
-        super().__init__()
-        self.products = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if is_product(func):
-            self.products.append((kwargs or {}).get("batch_invariant", False))
-        return func(*args, **(kwargs or {}))
+def note(func, args, kwargs):
+    return [kwargs.get("batch_invariant", False)] if is_product(func) else []
 
 
 def recorded(function):
-    with Recorder() as recorder:
+    """Was each product that runs asked to be batch-invariant?"""
+    with Recorder(note) as recorder:
         function()
-    return recorder.products
+    return recorder.rows
 
 
 class Compiled:
