@@ -35,10 +35,10 @@ class Passes(NamedTuple):
 
 def passes_of(plan: Explanation, a: Tensor, b: Tensor) -> Passes:
     """The passes of a plan for these operands."""
-    names = "ba" if plan.swap_ab else "ab"
-    split_a, split_b = (plan.split[name] for name in names)
+    split: Any = plan.split_fp32
+    split_a, split_b = (split[name] for name in ("ba" if plan.swap_ab else "ab"))
     rows = {row["name"]: row for row in info.catalog()}
-    alternative = plan.split["alternative"]
+    alternative = split["alternative"]
     return Passes(
         alternative=alternative and rows[alternative["kernel"]],
         mn_major=(split_a["mn_major"], split_b["mn_major"]),

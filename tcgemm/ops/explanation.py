@@ -98,7 +98,7 @@ class Explanation(Text):
         for name in cls.__annotations__:
             value = values.get(name)
             setattr(self, name, tuple(value) if isinstance(value, list) else value)
-        self.split = values.get("split")  # the plan of split float32 operands, for tcgemm.emulate
+        self.split_fp32 = values.get("split")  # the passes of split float32 operands
         return self
 
     @property

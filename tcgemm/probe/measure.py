@@ -141,7 +141,7 @@ def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, 
 
 
 def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str, Any]:
-    header = facts("cuda") | {"commit": results_file.commit()}
+    header: dict[str, Any] = facts("cuda") | {"commit": results_file.commit()}
     gpu = torch.cuda.get_device_properties()
     header |= {
         "arch": rows.arch_of((gpu.major, gpu.minor)),
