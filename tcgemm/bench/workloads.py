@@ -388,24 +388,28 @@ class Workload(Work):
 
     def check(self) -> tuple[float | None, bool | None]:
         """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
-        budget = BUDGET[self.device.type]
         data = self.refill().poison()
         self.call_tcgemm(0)
-        ratio = numerics.error_ratio(
-            data.out[0],
-            *self.multiplied(),
-            accumulation=self.case.accumulation,
-            dtype=self.case.dtype,
-            budget=budget,
-            bias=self.bias,
-            activation=self.activation,
-            residual=self.residual,
-        )
-        exact = self._exact(budget) if self.activation in (None, "relu") else None
+        ratio = self.error_ratio(data.out[0])
+        exact = self._exact() if self.activation in (None, "relu") else None
         self.refill()
         return ratio, exact
 
-    def _exact(self, budget: float) -> bool:
+    def error_ratio(self, result: Tensor, budget: float | None = None) -> float:
+        """The error of the result of set 0, in units of its bound."""
+        return numerics.error_ratio(
+            result,
+            *self.multiplied(),
+            accumulation=self.case.accumulation,
+            dtype=self.case.dtype,
+            budget=budget or BUDGET[self.device.type],
+            bias=self.bias,
+            activation=self.activation,
+            residual=self.residual,
+            operand_error=self.operand_error,
+        )
+
+    def _exact(self) -> bool | None:
         """Is the result exact on integers? With powers of two as scales, every sum is exact."""
         largest = numerics.largest_exact_integer(self.case.accumulation)
         data = self.refill(largest).poison()
@@ -427,6 +431,7 @@ class Workload(Work):
             return result if self.residual is None else result + self.residual[rows].double()
 
         self.call_tcgemm(0)
+        budget = BUDGET[self.device.type]
         exact = numerics.is_exact(data.out[0], *self.multiplied(), budget=budget, finish=finish)
         for name, values in originals.items():
             getattr(self, name).copy_(values)

@@ -9,10 +9,10 @@ import torch
 import tcgemm
 from tcgemm import dtypes
 from tcgemm.bench.case import Case
-from tcgemm.bench.workloads import BUDGET, Workload
+from tcgemm.bench.workloads import Workload
 from tcgemm.comparison import measure
 from tcgemm.nn import Linear
-from tcgemm.testing import Plan, numerics
+from tcgemm.testing import Plan
 from tcgemm.typing import Layout
 
 NAMES: dict[torch.dtype, str] = {row.torch: row.name for row in dtypes.TABLE}
@@ -81,14 +81,7 @@ class LayerWork(Workload):
         """(max_error_ratio, None); None for layers with other weights than the model's."""
         if not self.rounds_as_torch:
             return None, None
-        ratio = numerics.error_ratio(
-            *(self.call_tcgemm(0), *self.multiplied()),
-            accumulation=self.case.accumulation,
-            dtype=self.case.dtype,
-            budget=BUDGET[self.device.type],
-            bias=self.bias,
-        )
-        return ratio, None
+        return self.error_ratio(self.call_tcgemm(0)), None
 
 
 class Product(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tcgemm.testing import baseline, numerics, timing
+from tcgemm.testing import baseline, timing
 from tcgemm.tuning.candidates import ask, candidates, name_of
 
 if TYPE_CHECKING:
@@ -50,13 +50,7 @@ class GpuBench:
         work.operands.poison()
         try:
             work.call_kernel(kernel, 0)
-            ratio = numerics.error_ratio(
-                *(work.operands.out[0], *work.multiplied()),
-                accumulation=work.case.accumulation,
-                dtype=work.case.dtype,
-                budget=BUDGET,
-                operand_error=work.operand_error,
-            )
+            ratio = work.error_ratio(work.operands.out[0], BUDGET)
         except RuntimeError as error:
             return baseline.reason(error)
         return "" if ratio <= 1 else f"its error is {ratio:.3g} times the bound"

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from torch._dynamo.testing import EagerAndRecordGraphs
 
 import tcgemm
 from tcgemm.bench.workloads import Workload
@@ -99,12 +100,7 @@ def test_subbyte_integers_fill_whole_bytes():
 
 
 def test_every_baseline_is_measured_or_its_reason_is_told(monkeypatch):
-    compiled = []
-
-    def backend(module, inputs):
-        compiled.append(module)
-        return module.forward
-
+    backend = EagerAndRecordGraphs()
     original = torch.compile
     monkeypatch.setattr(torch, "compile", lambda f, **k: original(f, backend=backend, **k))
 
@@ -118,7 +114,7 @@ def test_every_baseline_is_measured_or_its_reason_is_told(monkeypatch):
     shapes = [(8, 16, 8 * k) for k in range(1, 12)]  # torch.compile gives up after 8 of a function
     against = ("torch", "torch.compile", mine, broken)
     result = compare(shapes, against=against, bias=True, dtypes="f32")
-    assert len(compiled) == len(shapes)
+    assert len(backend.graphs) == len(shapes)
     for row in result.rows:
         assert list(row["ratios"]) == ["torch", "torch.compile", "mine"]
         assert row["refused"] == {"broken": "no such product"}

@@ -7,7 +7,7 @@ import torch
 
 from support import cases
 from support.cases import E4M3, F32, FP8, S8
-from support.cpu_model import ISAS, LIMIT, assert_same_digest, narrowed
+from support.cpu_model import ISAS, LIMIT, assert_same_digest, narrowed, with_threads
 from support.reference import same_bits
 
 quantize = torch.ops.tcgemm.quantize
@@ -148,13 +148,6 @@ def test_every_instruction_set_gives_the_same_bits(isa):
 @pytest.mark.parametrize("granularity", GRANULARITIES)
 def test_every_number_of_threads_gives_the_same_bits(granularity):
     x = torch.randn(700, 1100)
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            results.append(quantize(x, E4M3, granularity))
-    finally:
-        torch.set_num_threads(before)
-    for values, scale in results[1:]:
-        assert same_bits(values, results[0][0]) and same_bits(scale, results[0][1])
+    first, *others = with_threads(lambda: quantize(x, E4M3, granularity))
+    for values, scale in others:
+        assert same_bits(values, first[0]) and same_bits(scale, first[1])

@@ -9,7 +9,7 @@ import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
 
 from support import cases
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, S8, S32, U8
-from support.cpu_model import ISAS, TYPES, assert_same_digest, with_isa
+from support.cpu_model import ISAS, TYPES, assert_same_digest, with_isa, with_threads
 from support.cpu_operands import (
     FP8_PAIRS,
     INT8_PAIRS,
@@ -181,19 +181,14 @@ def test_every_number_of_threads_gives_the_same_bits(types):
     alone = {"out_dtype": types.widest, **types.options}
     wide = F64 if types.a == F64 else F32
     scaled = {"out_dtype": wide, **types.options}
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 3, 7):
-            torch.set_num_threads(threads)
-            results.append(
-                (
-                    scaled_mm(a, b, *blocks, **({} if blocks else alone)),
-                    *scaled_mm_amax(a, b, *terms, **scaled),
-                    scaled_mm(*small, activation="gelu", **scaled),
-                )
-            )
-    finally:
-        torch.set_num_threads(before)
-    for result in results[1:]:
-        assert all(same_bits(x, y) for x, y in zip(result, results[0], strict=True))
+
+    def results():
+        return (
+            scaled_mm(a, b, *blocks, **({} if blocks else alone)),
+            *scaled_mm_amax(a, b, *terms, **scaled),
+            scaled_mm(*small, activation="gelu", **scaled),
+        )
+
+    first, *others = with_threads(results)
+    for result in others:
+        assert all(same_bits(x, y) for x, y in zip(result, first, strict=True))

@@ -13,6 +13,7 @@ import threading
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch._dynamo.testing import EagerAndRecordGraphs
 from torch.autograd import graph
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.nn.utils import parametrizations, parametrize, prune
@@ -365,12 +366,7 @@ def test_a_spawned_process_takes_a_layer():
 def test_six_batch_sizes_compile_two_graphs():
     """The second graph is for a batch of one, as torch.nn.Linear needs it."""
     torch._dynamo.reset()
-    graphs = []
-
-    def backend(graph_module, _inputs):
-        graphs.append(graph_module)
-        return graph_module.forward
-
+    backend = EagerAndRecordGraphs()
     module = swap(model())
     compiled = torch.compile(module, fullgraph=True, backend=backend)
     for rows in (12, 3, 7, 5, 11, 1):
@@ -378,7 +374,7 @@ def test_six_batch_sizes_compile_two_graphs():
         if rows > 1:
             torch._dynamo.mark_dynamic(x, 0)
         assert torch.equal(compiled(x), module(x))
-    assert len(graphs) == 2
+    assert len(backend.graphs) == 2
 
 
 def test_export_with_dynamic_shapes_is_saved_and_loaded(tmp_path):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import EagerAndRecordGraphs
 from torch.library import opcheck
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -232,16 +233,12 @@ def test_amax_has_no_gradient_and_compiles():
 def test_a_graph_has_one_operator_for_a_weight_that_was_arranged():
     packed = tcgemm.pack_weight(torch.randn(N, K).half(), "int4", 32)
     packed.arranged()
-    graphs = []
-
-    def backend(module, _):
-        graphs.append([node.target for node in module.graph.nodes if node.op == "call_function"])
-        return module.forward
-
-    torch.compile(lambda x: tcgemm.linear(x, packed), fullgraph=True, backend=backend)(
-        torch.randn(5, K).half()
-    )
-    assert graphs == [[torch.ops.tcgemm.packed_mm.default]]
+    backend = EagerAndRecordGraphs()
+    function = torch.compile(lambda x: tcgemm.linear(x, packed), fullgraph=True, backend=backend)
+    function(torch.randn(5, K).half())
+    (graph,) = backend.graphs
+    calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+    assert calls == [torch.ops.tcgemm.packed_mm.default]
 
 
 @pytest.mark.parametrize("case", CASES[:4], ids=IDS[:4])

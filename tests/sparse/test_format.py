@@ -11,7 +11,7 @@ import tcgemm  # noqa: F401  (the fakes)
 from support import cases
 from support import sparse_model as model
 from support.cases import BF16, E4M3, E5M2, F16, F32, S8, U8
-from support.cpu_model import ISAS, assert_same_digest
+from support.cpu_model import ISAS, assert_same_digest, with_threads
 from support.reference import same_bits
 from support.sparse_operands import DTYPES, KINDS, RAGGED, SHAPES, dtypes, kinds, random_matrix
 
@@ -305,16 +305,9 @@ def test_every_instruction_set_gives_the_same_bits(isa):
 
 
 def test_every_number_of_threads_gives_the_same_bits():
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2, 7):
-            torch.set_num_threads(threads)
-            results.append(list(all_results()))
-    finally:
-        torch.set_num_threads(before)
-    for other in results[1:]:
-        assert all(same_bits(x, y) for x, y in zip(results[0], other, strict=True))
+    first, *others = with_threads(lambda: list(all_results()), (1, 2, 7))
+    for other in others:
+        assert all(same_bits(x, y) for x, y in zip(first, other, strict=True))
 
 
 @kinds

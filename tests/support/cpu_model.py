@@ -98,6 +98,17 @@ def with_isa(isa, code):
     )
 
 
+def with_threads(function, counts=(1, 2, 3, 7)):
+    """The results of function() on so many threads of torch."""
+    before = torch.get_num_threads()
+    try:
+        for count in counts:
+            torch.set_num_threads(count)
+            yield function()
+    finally:
+        torch.set_num_threads(before)
+
+
 def assert_same_digest(isa, path, results):
     """The all_results of the test file has these bits on another instruction set, too."""
     run = with_isa(
