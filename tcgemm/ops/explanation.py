@@ -92,13 +92,16 @@ class Explanation(Text):
     bound: str | None
     why: str | None
 
+    if TYPE_CHECKING:  # the passes of split float32 operands, which `fields` leaves out
+        split_fp32: dict[str, Any] | None
+
     def __new__(cls, text: str, fields: dict[str, Any] | None = None) -> Self:
         self = super().__new__(cls, text)
         values = fields or {}
         for name in cls.__annotations__:
             value = values.get(name)
             setattr(self, name, tuple(value) if isinstance(value, list) else value)
-        self.split_fp32 = values.get("split")  # the passes of split float32 operands
+        self.split_fp32 = values.get("split")
         return self
 
     @property
