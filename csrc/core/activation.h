@@ -106,17 +106,12 @@ struct Formula<Activation::silu, Math> {
 template <class Use>
 constexpr auto with_activation(Activation activation, const Use& use) {
   switch (activation) {
-    case Activation::relu:
-      return use.template operator()<Activation::relu>();
-    case Activation::gelu:
-      return use.template operator()<Activation::gelu>();
-    case Activation::gelu_tanh:
-      return use.template operator()<Activation::gelu_tanh>();
-    case Activation::silu:
-      return use.template operator()<Activation::silu>();
+    case Activation::relu: return use.template operator()<Activation::relu>();
+    case Activation::gelu: return use.template operator()<Activation::gelu>();
+    case Activation::gelu_tanh: return use.template operator()<Activation::gelu_tanh>();
+    case Activation::silu: return use.template operator()<Activation::silu>();
     case Activation::none:
-    case Activation::end:
-      break;
+    case Activation::end: break;
   }
   return use.template operator()<Activation::none>();
 }

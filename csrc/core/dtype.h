@@ -19,23 +19,19 @@ inline constexpr int kTensorDTypes = 10;
 // in memory; so device code asks for theirs. The emulator has such elements of every type.
 constexpr int addressable_bits(DType type) {
   switch (type) {
-    case DType::f64:
-      return 64;
+    case DType::f64: return 64;
     case DType::f32:
     case DType::tf32:
-    case DType::s32:
-      return 32;
+    case DType::s32: return 32;
     case DType::f16:
-    case DType::bf16:
-      return 16;
+    case DType::bf16: return 16;
     case DType::e4m3:
     case DType::e5m2:
     case DType::s8:
     case DType::u8:
     case DType::s4:
     case DType::u4:
-    case DType::b1:
-      break;
+    case DType::b1: break;
   }
   return 8;
 }

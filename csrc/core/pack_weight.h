@@ -265,14 +265,10 @@ class Packer {
     if (rules_.scale_type == ScaleType::e8m0) return finite ? packing::bits_of(scale) >> 23 : 255u;
     scale = scale / global_scale_;
     switch (rules_.scale_type) {
-      case ScaleType::f16:
-        return usable(packing::small_bits<5, 10>(scale), 0x7c00u, 0x7e00u);
-      case ScaleType::bf16:
-        return usable(packing::small_bits<8, 7>(scale), 0x7f80u, 0x7fc0u);
-      case ScaleType::e4m3:
-        return finite ? usable(packing::e4m3_bits(scale), 0x7fu, 0x7fu) : 0x7fu;
-      default:
-        return usable(packing::bits_of(scale), packing::kInfinity, 0x7fc00000u);
+      case ScaleType::f16: return usable(packing::small_bits<5, 10>(scale), 0x7c00u, 0x7e00u);
+      case ScaleType::bf16: return usable(packing::small_bits<8, 7>(scale), 0x7f80u, 0x7fc0u);
+      case ScaleType::e4m3: return finite ? usable(packing::e4m3_bits(scale), 0x7fu, 0x7fu) : 0x7fu;
+      default: return usable(packing::bits_of(scale), packing::kInfinity, 0x7fc00000u);
     }
   }
 
@@ -288,14 +284,12 @@ class Packer {
     switch (rules_.scale_type) {
       case ScaleType::f16:
         return bits >= 0x7c00u ? packing::float_of(kNan) : packing::small_value<5, 10>(bits);
-      case ScaleType::bf16:
-        return packing::float_of(bits << 16);
+      case ScaleType::bf16: return packing::float_of(bits << 16);
       case ScaleType::e4m3:
         return bits == 0x7fu ? packing::float_of(kNan) : packing::e4m3_value(bits);
       case ScaleType::e8m0:
         return packing::float_of(bits == 255u ? kNan : bits == 0u ? 0x00400000u : bits << 23);
-      default:
-        return packing::float_of(bits);
+      default: return packing::float_of(bits);
     }
   }
 

@@ -53,12 +53,9 @@ CpuFeatures active_cpu_features() {
 
 const KernelSet& kernel_set(CpuFeatures features) {
   switch (features) {
-    case CpuFeatures::avx512:
-      return kAvx512Kernels;
-    case CpuFeatures::avx2:
-      return kAvx2Kernels;
-    case CpuFeatures::baseline:
-      break;
+    case CpuFeatures::avx512: return kAvx512Kernels;
+    case CpuFeatures::avx2: return kAvx2Kernels;
+    case CpuFeatures::baseline: break;
   }
   return kBaselineKernels;
 }

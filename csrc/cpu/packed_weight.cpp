@@ -48,14 +48,10 @@ class Reader {
         const float scaled = (static_cast<float>(code) - point) * *scale;
         return weight.zeros == WeightZeros::offsets ? scaled + second : scaled;
       }
-      case WeightFormat::table4:
-        return table_[code] * *scale;
-      case WeightFormat::int8:
-        return static_cast<float>(static_cast<std::int8_t>(code)) * *scale;
-      case WeightFormat::e4m3:
-        return widen(E4M3{code}) * *scale;
-      case WeightFormat::none:
-        break;
+      case WeightFormat::table4: return table_[code] * *scale;
+      case WeightFormat::int8: return static_cast<float>(static_cast<std::int8_t>(code)) * *scale;
+      case WeightFormat::e4m3: return widen(E4M3{code}) * *scale;
+      case WeightFormat::none: break;
     }
     return 0;
   }

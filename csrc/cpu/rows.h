@@ -74,28 +74,19 @@ concept HasQuadLoader = requires(const S* p, Quad<T>& q) { QuadLoader<Conversion
 template <class F>
 void visit(DType dtype, F f) {
   switch (dtype) {
-    case DType::f16:
-      return f(Half{});
-    case DType::bf16:
-      return f(BFloat16{});
-    case DType::f32:
-      return f(float{});
-    case DType::e4m3:
-      return f(E4M3{});
-    case DType::e5m2:
-      return f(E5M2{});
-    case DType::s8:
-      return f(std::int8_t{});
-    case DType::u8:
-      return f(std::uint8_t{});
-    case DType::f64:
-      return f(double{});
+    case DType::f16: return f(Half{});
+    case DType::bf16: return f(BFloat16{});
+    case DType::f32: return f(float{});
+    case DType::e4m3: return f(E4M3{});
+    case DType::e5m2: return f(E5M2{});
+    case DType::s8: return f(std::int8_t{});
+    case DType::u8: return f(std::uint8_t{});
+    case DType::f64: return f(double{});
     case DType::tf32:
     case DType::s32:
     case DType::s4:
     case DType::u4:
-    case DType::b1:
-      break;  // Tf32, store_integers, pack_int4 and binary_gemm read them
+    case DType::b1: break;  // Tf32, store_integers, pack_int4 and binary_gemm read them
   }
 }
 

@@ -16,17 +16,13 @@ using namespace tcgemm;
 // The group of types that a model's `input` stands for.
 constexpr DType input_group(DType type) {
   switch (type) {
-    case DType::bf16:
-      return DType::f16;
-    case DType::e5m2:
-      return DType::e4m3;
+    case DType::bf16: return DType::f16;
+    case DType::e5m2: return DType::e4m3;
     case DType::u8:
     case DType::s4:
     case DType::u4:
-    case DType::b1:
-      return DType::s8;
-    default:
-      return type;
+    case DType::b1: return DType::s8;
+    default: return type;
   }
 }
 

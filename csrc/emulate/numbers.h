@@ -20,18 +20,12 @@ struct Format {
 
 constexpr Format format(DType type) {
   switch (type) {
-    case DType::f16:
-      return {5, 10, true};
-    case DType::bf16:
-      return {8, 7, true};
-    case DType::tf32:
-      return {8, 10, true, 13};
-    case DType::e4m3:
-      return {4, 3, false};
-    case DType::e5m2:
-      return {5, 2, true};
-    default:
-      return {8, 23, true};  // f32
+    case DType::f16: return {5, 10, true};
+    case DType::bf16: return {8, 7, true};
+    case DType::tf32: return {8, 10, true, 13};
+    case DType::e4m3: return {4, 3, false};
+    case DType::e5m2: return {5, 2, true};
+    default: return {8, 23, true};  // f32
   }
 }
 

@@ -21,16 +21,11 @@ constexpr const char* name(BitOperation operation) {
 
 constexpr const char* name(InstructionKind kind) {
   switch (kind) {
-    case InstructionKind::mma:
-      return "mma.sync";
-    case InstructionKind::mma_sparse:
-      return "mma.sp";
-    case InstructionKind::wgmma:
-      return "wgmma";
-    case InstructionKind::wgmma_sparse:
-      return "wgmma.sp";
-    default:
-      return "wmma";
+    case InstructionKind::mma: return "mma.sync";
+    case InstructionKind::mma_sparse: return "mma.sp";
+    case InstructionKind::wgmma: return "wgmma";
+    case InstructionKind::wgmma_sparse: return "wgmma.sp";
+    default: return "wmma";
   }
 }
 

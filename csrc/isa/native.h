@@ -56,20 +56,15 @@ constexpr MachineCode machine_code(const Instruction& instruction, int capabilit
     if (instruction.m * instruction.n == 256) count = instruction.input == DType::tf32 ? 4 : 2;
   }
   switch (instruction.input) {
-    case DType::f64:
-      return {"DMMA", count};
+    case DType::f64: return {"DMMA", count};
     case DType::e4m3:
-    case DType::e5m2:
-      return {group ? "QGMMA" : native ? "QMMA" : "HMMA", count};
-    case DType::b1:
-      return {group ? "BGMMA" : "BMMA", count};
+    case DType::e5m2: return {group ? "QGMMA" : native ? "QMMA" : "HMMA", count};
+    case DType::b1: return {group ? "BGMMA" : "BMMA", count};
     case DType::s8:
     case DType::u8:
     case DType::s4:
-    case DType::u4:
-      return {group ? "IGMMA" : "IMMA", count};
-    default:
-      return {group ? "HGMMA" : "HMMA", count};
+    case DType::u4: return {group ? "IGMMA" : "IMMA", count};
+    default: return {group ? "HGMMA" : "HMMA", count};
   }
 }
 

@@ -35,26 +35,19 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
 // UINT8.
 CUtensorMapDataType map_type(DType type) {
   switch (type) {
-    case DType::f16:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DType::bf16:
-      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::f32:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::tf32:
-      return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-    case DType::f64:
-      return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
-    case DType::s32:
-      return CU_TENSOR_MAP_DATA_TYPE_INT32;
+    case DType::f16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::bf16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::f32: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case DType::tf32: return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+    case DType::f64: return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    case DType::s32: return CU_TENSOR_MAP_DATA_TYPE_INT32;
     case DType::e4m3:
     case DType::e5m2:
     case DType::s8:
     case DType::u8:
     case DType::s4:
     case DType::u4:
-    case DType::b1:
-      break;
+    case DType::b1: break;
   }
   return CU_TENSOR_MAP_DATA_TYPE_UINT8;
 }

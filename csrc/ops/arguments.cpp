@@ -89,9 +89,7 @@ Arguments unbox(const Call& call) {
   Arguments arguments;
   for (const Parameter& parameter : *call.op.parameters) {
     switch (parameter.kind) {
-      case Parameter::Kind::tensor:
-        arguments[parameter.slot] = reader.tensor();
-        break;
+      case Parameter::Kind::tensor: arguments[parameter.slot] = reader.tensor(); break;
       case Parameter::Kind::optional_tensor:
         arguments[parameter.slot] = reader.optional_tensor();
         break;
@@ -99,8 +97,7 @@ Arguments unbox(const Call& call) {
         std::visit([&](auto member) { read(reader, arguments.*member); },
                    row(parameter.option).member);
         break;
-      case Parameter::Kind::keywords:
-        break;
+      case Parameter::Kind::keywords: break;
     }
   }
   if (call.overload == Overload::out) arguments[Slot::out] = reader.tensor();

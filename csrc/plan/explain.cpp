@@ -191,14 +191,10 @@ std::string packed_line(const Problem& original) {
 
 const char* store(StorePath path) {
   switch (path) {
-    case StorePath::tma_rows:
-      return "by TMA";
-    case StorePath::tma_columns:
-      return "by TMA, column-major";
-    case StorePath::column_pairs:
-      return "in pairs along columns";
-    case StorePath::vectors:
-      return "in vectors of up to 16 bytes";
+    case StorePath::tma_rows: return "by TMA";
+    case StorePath::tma_columns: return "by TMA, column-major";
+    case StorePath::column_pairs: return "in pairs along columns";
+    case StorePath::vectors: return "in vectors of up to 16 bytes";
     case StorePath::elements:
       return "element by element: rows of out are not a multiple of 16 bytes";
   }
@@ -207,12 +203,10 @@ const char* store(StorePath path) {
 
 const char* tuned_line(const Plan& plan) {
   switch (plan.tuned) {
-    case Tuned::nothing:
-      return "";
+    case Tuned::nothing: return "";
     case Tuned::slices:
       return "  tuned         the slices of k alone: the tuned kernel does not compute this call\n";
-    case Tuned::kernel:
-      return "  tuned         kernel, cluster and slices of k, by tcgemm.tune\n";
+    case Tuned::kernel: return "  tuned         kernel, cluster and slices of k, by tcgemm.tune\n";
   }
   return "";
 }

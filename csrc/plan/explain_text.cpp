@@ -114,10 +114,8 @@ std::string layout(const Problem& problem) {
 
 const char* rates_source(RateSource source) {
   switch (source) {
-    case RateSource::measured:
-      return "measured on this GPU model";
-    case RateSource::datasheet:
-      return "from the GPU's datasheet";
+    case RateSource::measured: return "measured on this GPU model";
+    case RateSource::datasheet: return "from the GPU's datasheet";
     case RateSource::driver:
       return "from what the driver reports: clock, memory bus, multiprocessors";
   }
@@ -132,18 +130,12 @@ const char* kernel_family(const GemmConfig& config) {
 
 const char* describe(Obstacle obstacle) {
   switch (obstacle) {
-    case Obstacle::none:
-      return "";
-    case Obstacle::strided:
-      return "neither dimension has stride 1";
-    case Obstacle::base:
-      return "its first element is not at a multiple of 16 bytes";
-    case Obstacle::pitch:
-      return "its leading dimension is not a multiple of 16 bytes";
-    case Obstacle::batch_pitch:
-      return "its batch stride is not a multiple of 16 bytes";
-    case Obstacle::zero_pitch:
-      return "it is expanded: a dimension has stride 0";
+    case Obstacle::none: return "";
+    case Obstacle::strided: return "neither dimension has stride 1";
+    case Obstacle::base: return "its first element is not at a multiple of 16 bytes";
+    case Obstacle::pitch: return "its leading dimension is not a multiple of 16 bytes";
+    case Obstacle::batch_pitch: return "its batch stride is not a multiple of 16 bytes";
+    case Obstacle::zero_pitch: return "it is expanded: a dimension has stride 0";
     case Obstacle::rows:
       return "TMA reads the values of a 2:4 operand by 16 rows, and its rows are not a multiple of "
              "16";
@@ -171,8 +163,7 @@ std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
         return text("store it K-major (%s), where it is reused",
                     operand.label == 'a' ? "M x K row-major" : "N x K row-major, given as .t()");
       return "nothing: it is read in place";
-    case Obstacle::strided:
-      return text("%c.contiguous(), once, where it is reused", operand.label);
+    case Obstacle::strided: return text("%c.contiguous(), once, where it is reused", operand.label);
     case Obstacle::base:
       return text("start the slice at a multiple of %d elements, or clone it", vector);
     case Obstacle::pitch:
@@ -182,10 +173,8 @@ std::string advice(const GemmOperand& operand, const OperandLayout& layout) {
           Long(round_up(layout.pitch, vector)), vector);
     case Obstacle::batch_pitch:
       return text("pad each matrix of the batch to a multiple of %d elements", vector);
-    case Obstacle::zero_pitch:
-      return "multiply the one row and expand the result instead";
-    case Obstacle::rows:
-      return "pad the weight to a multiple of 16 rows, and slice the result";
+    case Obstacle::zero_pitch: return "multiply the one row and expand the result instead";
+    case Obstacle::rows: return "pad the weight to a multiple of 16 rows, and slice the result";
   }
   return "";
 }

@@ -86,18 +86,12 @@ __device__ inline void store_columns(const Epilogue& epilogue, const Window& win
     using enum DType;
     static_assert(are_all({bf16, f16, e4m3, e5m2, s8}, is_narrow_result));
     switch (epilogue.out_dtype) {
-      case DType::f32:
-        return store_columns_as<DType::f32>(epilogue, window, v);
-      case DType::bf16:
-        return store_columns_as<DType::bf16>(epilogue, window, v);
-      case DType::f16:
-        return store_columns_as<DType::f16>(epilogue, window, v);
-      case DType::e4m3:
-        return store_columns_as<DType::e4m3>(epilogue, window, v);
-      case DType::e5m2:
-        return store_columns_as<DType::e5m2>(epilogue, window, v);
-      default:
-        return store_columns_as<DType::s8>(epilogue, window, v);
+      case DType::f32: return store_columns_as<DType::f32>(epilogue, window, v);
+      case DType::bf16: return store_columns_as<DType::bf16>(epilogue, window, v);
+      case DType::f16: return store_columns_as<DType::f16>(epilogue, window, v);
+      case DType::e4m3: return store_columns_as<DType::e4m3>(epilogue, window, v);
+      case DType::e5m2: return store_columns_as<DType::e5m2>(epilogue, window, v);
+      default: return store_columns_as<DType::s8>(epilogue, window, v);
     }
   }
 }

@@ -266,16 +266,12 @@ class UnrolledEpilogue {
       return true;
     };
     switch (epilogue_.activation) {
-      case Activation::gelu:
-        return store.template operator()<Activation::gelu>();
-      case Activation::gelu_tanh:
-        return store.template operator()<Activation::gelu_tanh>();
-      case Activation::silu:
-        return store.template operator()<Activation::silu>();
+      case Activation::gelu: return store.template operator()<Activation::gelu>();
+      case Activation::gelu_tanh: return store.template operator()<Activation::gelu_tanh>();
+      case Activation::silu: return store.template operator()<Activation::silu>();
       case Activation::none:
         if constexpr (kAddend) return store.template operator()<Activation::none>();
-      default:
-        return false;
+      default: return false;
     }
   }
 

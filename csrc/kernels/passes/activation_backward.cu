@@ -32,12 +32,9 @@ int clamp_grid(std::int64_t blocks) { return int(std::min<std::int64_t>(blocks, 
 
 const void* activation_backward(const ActivationBackwardParams& params, Activation activation) {
   switch (params.g.dtype) {
-    case DType::f16:
-      return select_kernel<DType::f16>(activation);
-    case DType::bf16:
-      return select_kernel<DType::bf16>(activation);
-    default:
-      return select_kernel<DType::f32>(activation);
+    case DType::f16: return select_kernel<DType::f16>(activation);
+    case DType::bf16: return select_kernel<DType::bf16>(activation);
+    default: return select_kernel<DType::f32>(activation);
   }
 }
 

@@ -26,12 +26,9 @@ const void* select_kernel(const PackWeightParams& params) {
 
 const void* pack_weight(const PackWeightParams& params) {
   switch (params.w.dtype) {
-    case DType::f16:
-      return select_kernel<DType::f16>(params);
-    case DType::bf16:
-      return select_kernel<DType::bf16>(params);
-    default:
-      return select_kernel<DType::f32>(params);
+    case DType::f16: return select_kernel<DType::f16>(params);
+    case DType::bf16: return select_kernel<DType::bf16>(params);
+    default: return select_kernel<DType::f32>(params);
   }
 }
 

@@ -209,14 +209,9 @@ __device__ inline GroupRange range_of(const Group& group, int lanes) {
 __device__ inline void store_scale(const kernels::PackWeightParams& params, std::int64_t index,
                                    const GroupScale& scale) {
   switch (scale_bytes(params.rules.scale_type)) {
-    case 4:
-      static_cast<std::uint32_t*>(params.scales)[index] = scale.bits;
-      break;
-    case 2:
-      static_cast<std::uint16_t*>(params.scales)[index] = std::uint16_t(scale.bits);
-      break;
-    default:
-      static_cast<std::uint8_t*>(params.scales)[index] = std::uint8_t(scale.bits);
+    case 4: static_cast<std::uint32_t*>(params.scales)[index] = scale.bits; break;
+    case 2: static_cast<std::uint16_t*>(params.scales)[index] = std::uint16_t(scale.bits); break;
+    default: static_cast<std::uint8_t*>(params.scales)[index] = std::uint8_t(scale.bits);
   }
   if (params.zero_points != nullptr) params.zero_points[index] = std::uint8_t(scale.zero);
 }

@@ -17,14 +17,10 @@ const void* repack(const RepackParams& params) {
   if (bytes(copy.to) != bytes(copy.source.dtype))
     return reinterpret_cast<const void*>(&repack<4, 2>);
   switch (bytes(copy.to)) {
-    case 1:
-      return reinterpret_cast<const void*>(&repack<1, 1>);
-    case 2:
-      return reinterpret_cast<const void*>(&repack<2, 2>);
-    case 4:
-      return reinterpret_cast<const void*>(&repack<4, 4>);
-    default:
-      return reinterpret_cast<const void*>(&repack<8, 8>);
+    case 1: return reinterpret_cast<const void*>(&repack<1, 1>);
+    case 2: return reinterpret_cast<const void*>(&repack<2, 2>);
+    case 4: return reinterpret_cast<const void*>(&repack<4, 4>);
+    default: return reinterpret_cast<const void*>(&repack<8, 8>);
   }
 }
 

@@ -32,8 +32,7 @@ DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
     case Shapes::matrices:
       return {2, 2, is_a ? "a matrix (M, K)" : "a matrix (K, N)",
               "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
-    case Shapes::any:
-      break;
+    case Shapes::any: break;
   }
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
 }

@@ -23,15 +23,11 @@ const void* compress(const CompressParams& params, Pattern pattern, bool prune) 
   static_assert(are_all({DType::e4m3, DType::e5m2}, is_fp8));
   switch (params.w.source.dtype) {
     case DType::f16:
-    case DType::bf16:
-      return select_kernel<DType::bf16>(prune);
+    case DType::bf16: return select_kernel<DType::bf16>(prune);
     case DType::e4m3:
-    case DType::e5m2:
-      return select_kernel<DType::e4m3>(prune);
-    case DType::s8:
-      return select_kernel<DType::s8>(prune);
-    case DType::u8:
-      return select_kernel<DType::u8>(prune);
+    case DType::e5m2: return select_kernel<DType::e4m3>(prune);
+    case DType::s8: return select_kernel<DType::s8>(prune);
+    case DType::u8: return select_kernel<DType::u8>(prune);
     default:
       return pattern == Pattern::two_of_four
                  ? select_kernel<DType::f32>(prune)

@@ -21,20 +21,13 @@ const void* prune(const PruneParams& params, Pattern pattern, bool transposable)
   if (pattern == Pattern::one_of_two)
     return reinterpret_cast<const void*>(&sparse::prune<DType::f32, Pattern::one_of_two>);
   switch (params.w.source.dtype) {
-    case DType::f16:
-      return select_kernel<DType::f16, DType::bf16>(transposable);
-    case DType::bf16:
-      return select_kernel<DType::bf16>(transposable);
-    case DType::e4m3:
-      return select_kernel<DType::e4m3>(transposable);
-    case DType::e5m2:
-      return select_kernel<DType::e5m2, DType::e4m3>(transposable);
-    case DType::s8:
-      return select_kernel<DType::s8>(transposable);
-    case DType::u8:
-      return select_kernel<DType::u8>(transposable);
-    default:
-      return select_kernel<DType::f32>(transposable);
+    case DType::f16: return select_kernel<DType::f16, DType::bf16>(transposable);
+    case DType::bf16: return select_kernel<DType::bf16>(transposable);
+    case DType::e4m3: return select_kernel<DType::e4m3>(transposable);
+    case DType::e5m2: return select_kernel<DType::e5m2, DType::e4m3>(transposable);
+    case DType::s8: return select_kernel<DType::s8>(transposable);
+    case DType::u8: return select_kernel<DType::u8>(transposable);
+    default: return select_kernel<DType::f32>(transposable);
   }
 }
 

@@ -79,12 +79,9 @@ namespace tcgemm::kernels {
 
 const void* tile_metadata(const MetadataTileParams& params) {
   switch (params.shape.bits) {
-    case 8:
-      return reinterpret_cast<const void*>(&sparse::tile_metadata<8>);
-    case 16:
-      return reinterpret_cast<const void*>(&sparse::tile_metadata<16>);
-    default:
-      return reinterpret_cast<const void*>(&sparse::tile_metadata<32>);
+    case 8: return reinterpret_cast<const void*>(&sparse::tile_metadata<8>);
+    case 16: return reinterpret_cast<const void*>(&sparse::tile_metadata<16>);
+    default: return reinterpret_cast<const void*>(&sparse::tile_metadata<32>);
   }
 }
 
