@@ -181,38 +181,23 @@ struct ConfigName {
   char text[64] = {};
   int length = 0;
 
-  constexpr void add(std::string_view part) {
+  constexpr void append(std::string_view part) {
     for (char letter : part) text[length++] = letter;
   }
-  constexpr void add(int number) {
-    if (number >= 10) add(number / 10);
+  constexpr void append(int number) {
+    if (number >= 10) append(number / 10);
     text[length++] = char('0' + number % 10);
   }
+  constexpr void add(const auto&... parts) { (append(parts), ...); }
   constexpr operator std::string_view() const { return {text, std::size_t(length)}; }
 };
 
 constexpr ConfigName name(const GemmConfig& config) {
   ConfigName result;
-  result.add(name(config.arch));
-  result.add("_");
-  result.add(name(config.input));
-  if (config.input_b != config.input) {
-    result.add("x");
-    result.add(name(config.input_b));
-  }
-  result.add("_");
-  result.add(name(config.accumulator));
-  result.add("_");
-  result.add(config.tile_m());
-  result.add("x");
-  result.add(config.tile_n());
-  result.add("x");
-  result.add(config.tile_k());
-  result.add("_w");
-  result.add(config.warpgroups);
-  result.add("_s");
-  result.add(config.stages);
-  result.add("_");
+  result.add(name(config.arch), "_", name(config.input));
+  if (config.input_b != config.input) result.add("x", name(config.input_b));
+  result.add("_", name(config.accumulator), "_", config.tile_m(), "x", config.tile_n(), "x",
+             config.tile_k(), "_w", config.warpgroups, "_s", config.stages, "_");
   for (char letter : std::string_view(name(config.layout))) result.add(letter == 'T' ? "t" : "n");
   switch (config.mainloop) {
     case Mainloop::dense:
@@ -225,23 +210,16 @@ constexpr ConfigName name(const GemmConfig& config) {
     case Mainloop::packed:
     case Mainloop::packed_mma:
     case Mainloop::packed_gemv:
-      result.add("_packed");
-      result.add(config.weight_bits);
+      result.add("_packed", config.weight_bits);
       if (config.is_packed_mma()) result.add("_mma");
-      if (config.gemv_ctas > 1) {
-        result.add("_c");
-        result.add(config.gemv_ctas);
-      }
+      if (config.gemv_ctas > 1) result.add("_c", config.gemv_ctas);
       if (config.is_gemv()) result.add("_gemv");
       break;
     case Mainloop::rs:
     case Mainloop::promoted:
     case Mainloop::block_scaled:
     case Mainloop::sparse:
-    case Mainloop::gemv:
-      result.add("_");
-      result.add(name(config.mainloop));
-      break;
+    case Mainloop::gemv: result.add("_", name(config.mainloop)); break;
   }
   return result;
 }

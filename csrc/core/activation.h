@@ -39,7 +39,8 @@ struct Exact {
 };
 
 // A row of the table: kName, forward(x), and backward(g, z), which is g times the derivative at z.
-// An enumerator without a row does not compile: with_activation visits all.
+// An enumerator without a row does not compile: with_activation visits all. kTranscendental: it
+// needs exp or erf, so it takes several instructions and has no form for s32.
 //
 // Comparisons propagate NaN, as torch's activations do, and gradients of Inf and NaN are
 // equal to torch's. No formula cancels: erfc(-u) stands for 1 + erf(u), and the logistic function
@@ -51,6 +52,7 @@ template <class Math>
 struct Formula<Activation::none, Math> {
   using T = typename Math::Type;
   static constexpr const char* kName = "none";
+  static constexpr bool kTranscendental = false;
   static constexpr T forward(T x) { return x; }
   static constexpr T backward(T g, T) { return g; }
 };
@@ -59,6 +61,7 @@ template <class Math>
 struct Formula<Activation::relu, Math> {
   using T = typename Math::Type;
   static constexpr const char* kName = "relu";
+  static constexpr bool kTranscendental = false;
   static constexpr T forward(T x) { return x < T(0) ? T(0) : x; }
   static constexpr T backward(T g, T z) { return z <= T(0) ? T(0) : g; }
 };
@@ -67,6 +70,7 @@ template <class Math>
 struct Formula<Activation::gelu, Math> {
   using T = typename Math::Type;
   static constexpr const char* kName = "gelu";
+  static constexpr bool kTranscendental = true;
   static constexpr T forward(T x) {
     return T(0.5) * x * Math::erfc(x * T(-0.70710678118654752440));
   }
@@ -80,6 +84,7 @@ template <class Math>
 struct Formula<Activation::gelu_tanh, Math> {
   using T = typename Math::Type;
   static constexpr const char* kName = "gelu_tanh";
+  static constexpr bool kTranscendental = true;
   static constexpr double kFactor = 1.59576912160573071176;  // 2 sqrt(2 / pi)
   static constexpr double kCube = 0.044715;
   static constexpr T forward(T x) { return Math::times_logistic(x, -kFactor, kCube); }
@@ -95,6 +100,7 @@ template <class Math>
 struct Formula<Activation::silu, Math> {
   using T = typename Math::Type;
   static constexpr const char* kName = "silu";
+  static constexpr bool kTranscendental = true;
   static constexpr T forward(T x) { return Math::times_logistic(x, -1.0); }
   static constexpr T backward(T g, T z) {
     const T s = Math::logistic(z);
@@ -131,7 +137,10 @@ constexpr const char* name(Activation activation) {
   });
 }
 
-// Every activation but relu takes several instructions, and has no form for s32.
-constexpr bool is_smooth(Activation activation) { return activation > Activation::relu; }
+constexpr bool is_transcendental(Activation activation) {
+  return with_activation(activation, [&]<Activation kActivation>() {
+    return Formula<kActivation, Exact<float>>::kTranscendental;
+  });
+}
 
 }  // namespace tcgemm

@@ -10,7 +10,22 @@ namespace tcgemm {
 enum class Arch : std::uint8_t { sm80, sm89, sm90a };
 
 constexpr const char* name(Arch arch) {
-  return arch == Arch::sm80 ? "sm80" : arch == Arch::sm89 ? "sm89" : "sm90a";
+  switch (arch) {
+    case Arch::sm80: return "sm80";
+    case Arch::sm89: return "sm89";
+    case Arch::sm90a: return "sm90a";
+  }
+  return "";
+}
+
+// The oldest compute capability that runs the code, times 10.
+constexpr int compute_capability(Arch arch) {
+  switch (arch) {
+    case Arch::sm80: return 80;
+    case Arch::sm89: return 89;
+    case Arch::sm90a: return 90;
+  }
+  return 0;
 }
 
 }  // namespace tcgemm

@@ -31,7 +31,7 @@ struct Code {
 
 constexpr bool holds(Code code, Arch arch) {
   if (arch == Arch::sm90a) return code.capability == 90 && code.specific;
-  return code.capability >= (arch == Arch::sm89 ? 89 : 80);
+  return code.capability >= compute_capability(arch);
 }
 
 namespace code {

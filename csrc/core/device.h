@@ -13,9 +13,12 @@ namespace tcgemm {
 enum class RateSource : std::uint8_t { measured, datasheet, driver };
 
 constexpr const char* name(RateSource source) {
-  return source == RateSource::measured    ? "measured"
-         : source == RateSource::datasheet ? "datasheet"
-                                           : "driver";
+  switch (source) {
+    case RateSource::measured: return "measured";
+    case RateSource::datasheet: return "datasheet";
+    case RateSource::driver: return "driver";
+  }
+  return "";
 }
 
 // The cost models of the sm90a kernels count clocks. `clock` is the effective SM clock of 16-bit

@@ -1,7 +1,8 @@
 // Element types of operands, accumulators and results, with their sizes, classes and names.
 //
 // The value of an enumerator is a kernel parameter that device code switches on, and an index of
-// the tables here: new ones go to the end, and the order never changes.
+// the tables here. A new dtype of torch's tensors stands before s4, and kTensorDTypes counts it; a
+// new sub-byte type goes to the end.
 #pragma once
 
 #include <cstdint>

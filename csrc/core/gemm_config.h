@@ -136,10 +136,13 @@ struct GemmConfig : TileShape {
     return uses_tma() && (mainloop == Mainloop::dense || (promotes() && bits(input) == 8));
   }
   constexpr bool has_kernel(EpiloguePath path) const {
-    return path == EpiloguePath::plain    ? uses_tma()
-           : path == EpiloguePath::fused  ? fuses_activations()
-           : path == EpiloguePath::rolled ? !unrolled_only()
-                                          : false;
+    switch (path) {
+      case EpiloguePath::plain: return uses_tma();
+      case EpiloguePath::fused: return fuses_activations();
+      case EpiloguePath::rolled: return !unrolled_only();
+      case EpiloguePath::direct: break;
+    }
+    return false;
   }
   // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }

@@ -20,6 +20,18 @@ constexpr const char* name(ScaleType type) {
   return names[static_cast<int>(type)];
 }
 
+// The dtype of the tensor of scales.
+constexpr DType stored_dtype(ScaleType type) {
+  switch (type) {
+    case ScaleType::f32: return DType::f32;
+    case ScaleType::f16: return DType::f16;
+    case ScaleType::bf16: return DType::bf16;
+    case ScaleType::e4m3:
+    case ScaleType::e8m0: break;
+  }
+  return DType::u8;
+}
+
 constexpr int scale_bytes(ScaleType type) {
   static_assert(kScaleTypes == 5);
   return type == ScaleType::f32 ? 4 : type == ScaleType::f16 || type == ScaleType::bf16 ? 2 : 1;

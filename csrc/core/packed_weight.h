@@ -1,7 +1,6 @@
 // A weight of 4 or 8 bits in the order in which the kernels read it: packed_b of packed_mm.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -17,8 +16,14 @@ enum class WeightFormat : std::uint8_t { none, int4, table4, int8, e4m3 };
 inline constexpr int kWeightFormats = 5;
 
 constexpr const char* name(WeightFormat format) {
-  constexpr const char* names[kWeightFormats] = {"none", "int4", "table4", "int8", "e4m3"};
-  return names[static_cast<int>(format)];
+  switch (format) {
+    case WeightFormat::none: return "none";
+    case WeightFormat::int4: return "int4";
+    case WeightFormat::table4: return "table4";
+    case WeightFormat::int8: return "int8";
+    case WeightFormat::e4m3: return "e4m3";
+  }
+  return "";
 }
 
 constexpr int bits(WeightFormat format) {
@@ -35,8 +40,12 @@ enum class WeightZeros : std::uint8_t { none, points, offsets };
 inline constexpr int kWeightZeros = 3;
 
 constexpr const char* name(WeightZeros zeros) {
-  constexpr const char* names[kWeightZeros] = {"none", "points", "offsets"};
-  return names[static_cast<int>(zeros)];
+  switch (zeros) {
+    case WeightZeros::none: return "none";
+    case WeightZeros::points: return "points";
+    case WeightZeros::offsets: return "offsets";
+  }
+  return "";
 }
 
 // A packed weight W (N, K) as kernels know it. One scale serves `group_size` elements along k, or

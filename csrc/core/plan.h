@@ -58,7 +58,12 @@ enum class Tuned : std::uint8_t { nothing, slices, kernel };
 enum class Bound : std::uint8_t { compute, memory, launch };
 
 constexpr const char* name(Bound bound) {
-  return bound == Bound::compute ? "compute" : bound == Bound::memory ? "memory" : "launch";
+  switch (bound) {
+    case Bound::compute: return "compute";
+    case Bound::memory: return "memory";
+    case Bound::launch: return "launch";
+  }
+  return "";
 }
 
 // How a kernel writes its result. The planner chooses; explain prints it and launch/ passes it on.

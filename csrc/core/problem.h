@@ -125,9 +125,12 @@ struct Prepared {
 enum class ConstantOperand : std::uint8_t { none, a, b };
 
 constexpr ConstantOperand transposed(ConstantOperand operand) {
-  return operand == ConstantOperand::a   ? ConstantOperand::b
-         : operand == ConstantOperand::b ? ConstantOperand::a
-                                         : ConstantOperand::none;
+  switch (operand) {
+    case ConstantOperand::a: return ConstantOperand::b;
+    case ConstantOperand::b: return ConstantOperand::a;
+    case ConstantOperand::none: break;
+  }
+  return ConstantOperand::none;
 }
 
 // The number that a product of b1 operands counts for each row of a and column of b. pm1 reads the
@@ -149,10 +152,12 @@ struct BinaryFactors {
 };
 
 constexpr BinaryFactors factors(BinaryOperation operation) {
-  static_assert(kBinaryOperations == 3);
-  return operation == BinaryOperation::xor_  ? BinaryFactors{-2, 1, 0}
-         : operation == BinaryOperation::pm1 ? BinaryFactors{4, -2, 1}
-                                             : BinaryFactors{1, 0, 0};
+  switch (operation) {
+    case BinaryOperation::xor_: return {-2, 1, 0};
+    case BinaryOperation::pm1: return {4, -2, 1};
+    case BinaryOperation::and_: break;
+  }
+  return {1, 0, 0};
 }
 
 // The operation:

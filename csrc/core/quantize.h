@@ -29,8 +29,13 @@ enum class Granularity : std::uint8_t { tensor, row, block_1x128, block_128x128 
 inline constexpr int kGranularities = 4;
 
 constexpr const char* name(Granularity granularity) {
-  constexpr const char* names[kGranularities] = {"tensor", "row", "1x128", "128x128"};
-  return names[static_cast<int>(granularity)];
+  switch (granularity) {
+    case Granularity::tensor: return "tensor";
+    case Granularity::row: return "row";
+    case Granularity::block_1x128: return "1x128";
+    case Granularity::block_128x128: return "128x128";
+  }
+  return "";
 }
 
 // The largest value of a quantised dtype. The range of s8 is symmetric: -127 to 127.

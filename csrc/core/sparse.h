@@ -38,7 +38,11 @@ enum class Pattern : std::uint8_t { two_of_four, one_of_two };
 inline constexpr int kPatterns = 2;
 
 constexpr const char* name(Pattern pattern) {
-  return pattern == Pattern::two_of_four ? "2:4" : "1:2";
+  switch (pattern) {
+    case Pattern::two_of_four: return "2:4";
+    case Pattern::one_of_two: return "1:2";
+  }
+  return "";
 }
 
 // The pattern that mma.sp and wgmma.sp support for this element type.
@@ -46,7 +50,13 @@ constexpr Pattern pattern_of(DType type) {
   return bits(type) == 32 ? Pattern::one_of_two : Pattern::two_of_four;
 }
 
-constexpr int group(Pattern pattern) { return pattern == Pattern::two_of_four ? 4 : 2; }
+constexpr int group(Pattern pattern) {
+  switch (pattern) {
+    case Pattern::two_of_four: return 4;
+    case Pattern::one_of_two: break;
+  }
+  return 2;
+}
 constexpr int kept(Pattern pattern) { return group(pattern) / 2; }
 
 constexpr std::int64_t value_columns(std::int64_t k, Pattern pattern) {

@@ -1,11 +1,8 @@
 // The inner loops for plain x86-64. It has no fused multiply-add, so this file emulates it: in f64
 // arithmetic for f32, with std::fma for f64.
-#include <array>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "cpu/microkernel.h"
 

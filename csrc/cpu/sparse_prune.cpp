@@ -1,7 +1,6 @@
 // prune: by groups, or by blocks of 4 x 4.
 #include <array>
 #include <bit>
-#include <limits>
 
 #include "cpu/kernels.h"
 #include "cpu/sparse.h"

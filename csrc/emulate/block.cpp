@@ -58,11 +58,15 @@ std::uint32_t convert(std::int64_t sum, int exponent, Rounding rounding) {
   if (sum == 0) return 0;
   const bool negative = sum < 0;
   const auto magnitude = std::uint64_t(negative ? -sum : sum);
-  const bool is_f16 = rounding == Rounding::nearest_f16;
-  const std::uint32_t result =
-      is_f16 ? round_to_f16(magnitude, exponent)
-             : truncate(magnitude, exponent, rounding == Rounding::truncate_14 ? 14 : 24);
-  return result == 0 ? 0 : result | std::uint32_t(negative) << (is_f16 ? 15 : 31);
+  const auto with_sign = [&](std::uint32_t result, int sign_bit) {
+    return result == 0 ? 0 : result | std::uint32_t(negative) << sign_bit;
+  };
+  switch (rounding) {
+    case Rounding::truncate_24: return with_sign(truncate(magnitude, exponent, 24), 31);
+    case Rounding::truncate_14: return with_sign(truncate(magnitude, exponent, 14), 31);
+    case Rounding::nearest_f16: return with_sign(round_to_f16(magnitude, exponent), 15);
+  }
+  return 0;
 }
 
 Block::Block(const Arithmetic& arithmetic, DType input_a, DType input_b, DType accumulator)

@@ -22,18 +22,15 @@ constexpr DType input_group(DType type) {
     case DType::s4:
     case DType::u4:
     case DType::b1: return DType::s8;
-    default: return type;
+    case DType::f16:
+    case DType::f32:
+    case DType::f64:
+    case DType::tf32:
+    case DType::e4m3:
+    case DType::s8:
+    case DType::s32: break;
   }
-}
-
-constexpr bool is_sparse(isa::InstructionKind kind) {
-  return kind == isa::InstructionKind::mma_sparse || kind == isa::InstructionKind::wgmma_sparse;
-}
-
-constexpr isa::InstructionKind dense(isa::InstructionKind kind) {
-  return kind == isa::InstructionKind::mma_sparse     ? isa::InstructionKind::mma
-         : kind == isa::InstructionKind::wgmma_sparse ? isa::InstructionKind::wgmma
-                                                      : kind;
+  return type;
 }
 
 const emulate::Model* find_model(emulate::Gpu gpu, isa::InstructionKind kind,

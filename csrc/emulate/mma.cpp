@@ -189,12 +189,15 @@ void multiply_floats(const Mma& mma, std::int64_t batch) {
 }
 
 void multiply_one(const Mma& mma, std::int64_t batch) {
-  if (mma.arithmetic.method == Method::fma_chain)
-    for_each(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
-  else if (mma.arithmetic.method == Method::integer || mma.arithmetic.method == Method::xor_popc)
-    for_each(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
-  else
-    multiply_floats(mma, batch);
+  switch (mma.arithmetic.method) {
+    case Method::fma_chain:
+      return for_each(mma.m, mma.threads, [&](std::int64_t row) { fma_row(mma, batch, row); });
+    case Method::integer:
+    case Method::xor_popc:
+      return for_each(mma.m, mma.threads, [&](std::int64_t row) { integer_row(mma, batch, row); });
+    case Method::blocks:
+    case Method::two_halves: return multiply_floats(mma, batch);
+  }
 }
 
 }  // namespace

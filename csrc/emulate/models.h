@@ -12,23 +12,32 @@ namespace tcgemm::emulate {
 enum class Gpu : std::uint8_t { volta, turing, ampere, ada, hopper };
 
 constexpr const char* name(Gpu gpu) {
-  constexpr const char* names[] = {"Volta", "Turing", "Ampere", "Ada", "Hopper"};
-  return names[int(gpu)];
+  switch (gpu) {
+    case Gpu::volta: return "Volta";
+    case Gpu::turing: return "Turing";
+    case Gpu::ampere: return "Ampere";
+    case Gpu::ada: return "Ada";
+    case Gpu::hopper: return "Hopper";
+  }
+  return "";
 }
 
 constexpr int compute_capability(Gpu gpu) {
-  constexpr int values[] = {70, 75, 80, 89, 90};
-  return values[int(gpu)];
+  switch (gpu) {
+    case Gpu::volta: return 70;
+    case Gpu::turing: return 75;
+    case Gpu::ampere: return 80;
+    case Gpu::ada: return 89;
+    case Gpu::hopper: return 90;
+  }
+  return 0;
 }
 
 // The GPU has the instruction. WGMMA exists on Hopper alone.
 constexpr bool has(Gpu gpu, const isa::Instruction& instruction) {
   const int capability = compute_capability(gpu);
-  const int of_arch = instruction.arch == Arch::sm80   ? 80
-                      : instruction.arch == Arch::sm89 ? 89
-                                                       : 90;
-  const int oldest = instruction.oldest != 0 ? instruction.oldest : of_arch;
-  return capability >= oldest && (instruction.newest == 0 || capability <= instruction.newest);
+  return capability >= instruction.oldest_capability() &&
+         (instruction.newest == 0 || capability <= instruction.newest);
 }
 
 enum class Method : std::int32_t {
@@ -55,8 +64,13 @@ enum class Evidence : std::uint8_t {
 };
 
 constexpr const char* name(Evidence evidence) {
-  constexpr const char* names[] = {"recorded", "compared", "published", "assumed"};
-  return names[int(evidence)];
+  switch (evidence) {
+    case Evidence::recorded: return "recorded";
+    case Evidence::compared: return "compared";
+    case Evidence::published: return "published";
+    case Evidence::assumed: return "assumed";
+  }
+  return "";
 }
 
 // No exponent is below this one. FP32 operands of a product have exponents from -149 on.

@@ -7,7 +7,7 @@
 
 namespace tcgemm::emulate {
 
-// The bits of a binary format. Subnormal numbers have the exponent `lowest`.
+// The bits of a floating-point format. Subnormal numbers have the exponent `lowest`.
 struct Format {
   int exponent_bits;
   int fraction_bits;
@@ -18,6 +18,7 @@ struct Format {
   constexpr int lowest() const { return 1 - bias(); }
 };
 
+// Of a float that has at most 32 bits.
 constexpr Format format(DType type) {
   switch (type) {
     case DType::f16: return {5, 10, true};
@@ -25,8 +26,16 @@ constexpr Format format(DType type) {
     case DType::tf32: return {8, 10, true, 13};
     case DType::e4m3: return {4, 3, false};
     case DType::e5m2: return {5, 2, true};
-    default: return {8, 23, true};  // f32
+    case DType::f32:
+    case DType::f64:
+    case DType::s8:
+    case DType::u8:
+    case DType::s32:
+    case DType::s4:
+    case DType::u4:
+    case DType::b1: break;
   }
+  return {8, 23, true};
 }
 
 // A subnormal number has the exponent of the smallest normal number, and its significand has a

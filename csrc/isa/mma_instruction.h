@@ -15,8 +15,12 @@ enum class InstructionKind : std::uint8_t { mma, mma_sparse, wgmma, wgmma_sparse
 enum class BitOperation : std::uint8_t { none, and_popc, xor_popc };
 
 constexpr const char* name(BitOperation operation) {
-  constexpr const char* names[] = {"", "and.popc", "xor.popc"};
-  return names[int(operation)];
+  switch (operation) {
+    case BitOperation::none: break;
+    case BitOperation::and_popc: return "and.popc";
+    case BitOperation::xor_popc: return "xor.popc";
+  }
+  return "";
 }
 
 constexpr const char* name(InstructionKind kind) {
@@ -25,9 +29,25 @@ constexpr const char* name(InstructionKind kind) {
     case InstructionKind::mma_sparse: return "mma.sp";
     case InstructionKind::wgmma: return "wgmma";
     case InstructionKind::wgmma_sparse: return "wgmma.sp";
-    default: return "wmma";
+    case InstructionKind::wmma: return "wmma";
   }
+  return "";
 }
+
+// The kind without sparsity.
+constexpr InstructionKind dense(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::mma_sparse: return InstructionKind::mma;
+    case InstructionKind::wgmma_sparse: return InstructionKind::wgmma;
+    case InstructionKind::mma:
+    case InstructionKind::wgmma:
+    case InstructionKind::wmma: break;
+  }
+  return kind;
+}
+
+constexpr bool is_sparse(InstructionKind kind) { return kind != dense(kind); }
+constexpr bool is_wgmma(InstructionKind kind) { return dense(kind) == InstructionKind::wgmma; }
 
 // m x n x k is the shape of one instruction, which a warp (mma, wmma) or a warpgroup of four warps
 // (wgmma) issues. For wgmma, n is the largest one; all smaller multiples of n_step exist too.
@@ -49,6 +69,8 @@ struct Instruction {
   int oldest = 0;
   int newest = 0;
   BitOperation bit_operation = BitOperation::none;
+
+  constexpr int oldest_capability() const { return oldest ? oldest : compute_capability(arch); }
 };
 
 }  // namespace tcgemm::isa

@@ -3,6 +3,8 @@
 // wgmma.sp).
 #pragma once
 
+#include <optional>
+
 #include "isa/mma_instruction.h"
 
 namespace tcgemm::isa {
@@ -164,24 +166,14 @@ inline constexpr Instruction kInstructions[] = {
      BitOperation::xor_popc},
 };
 
-// An instruction of the kernels, the first one of the table. A null pointer means that the hardware
-// has no such instruction.
+// An instruction of the kernels, of `arch` alone if it is given: the first one of the table. A null
+// pointer means that the hardware has no such instruction.
 constexpr const Instruction* find(InstructionKind kind, DType input, DType input_b,
-                                  DType accumulator) {
-  for (const Instruction& instruction : kInstructions)
-    if (instruction.in_kernels && instruction.kind == kind && instruction.input == input &&
-        instruction.input_b == input_b && instruction.accumulator == accumulator)
-      return &instruction;
-  return nullptr;
-}
-
-// The one of the kernels of `arch`.
-constexpr const Instruction* find(InstructionKind kind, DType input, DType input_b,
-                                  DType accumulator, Arch arch) {
+                                  DType accumulator, std::optional<Arch> arch = std::nullopt) {
   for (const Instruction& instruction : kInstructions)
     if (instruction.in_kernels && instruction.kind == kind && instruction.input == input &&
         instruction.input_b == input_b && instruction.accumulator == accumulator &&
-        instruction.arch == arch)
+        (!arch || instruction.arch == *arch))
       return &instruction;
   return nullptr;
 }

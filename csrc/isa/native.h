@@ -12,10 +12,6 @@ struct NativeRange {
   int to;
 };
 
-constexpr bool is_wgmma(InstructionKind kind) {
-  return kind == InstructionKind::wgmma || kind == InstructionKind::wgmma_sparse;
-}
-
 // mma.sync of eight rows and k = 4 is the instruction of Volta and Turing.
 constexpr bool is_volta_f16(const Instruction& instruction) {
   return instruction.kind == InstructionKind::mma && instruction.input == DType::f16 &&
@@ -24,8 +20,7 @@ constexpr bool is_volta_f16(const Instruction& instruction) {
 
 constexpr NativeRange native_range(const Instruction& instruction) {
   constexpr int kAda = 89;
-  const int own = instruction.arch == Arch::sm80 ? 80 : instruction.arch == Arch::sm89 ? 89 : 90;
-  const int from = instruction.oldest ? instruction.oldest : own;
+  const int from = instruction.oldest_capability();
   if (is_wgmma(instruction.kind)) return {90, 90};
   if (is_volta_f16(instruction)) return {70, 75};
   if (is_fp8(instruction.input) || is_int4(instruction.input) ||
@@ -64,8 +59,13 @@ constexpr MachineCode machine_code(const Instruction& instruction, int capabilit
     case DType::u8:
     case DType::s4:
     case DType::u4: return {group ? "IGMMA" : "IMMA", count};
-    default: return {group ? "HGMMA" : "HMMA", count};
+    case DType::f16:
+    case DType::bf16:
+    case DType::tf32:
+    case DType::f32:
+    case DType::s32: break;
   }
+  return {group ? "HGMMA" : "HMMA", count};
 }
 
 }  // namespace tcgemm::isa

@@ -1,7 +1,6 @@
 // Problem -> the members of Params that all kernels share: operands, scales and epilogue.
 #include "launch/params.h"
 
-#include <cmath>
 #include <iterator>
 
 #include "catalog.h"

@@ -52,7 +52,12 @@ struct Operator {
 
   constexpr bool has(Feature feature) const { return features & feature; }
   constexpr bool has(Overload overload) const {
-    return overload == Overload::plain || has(overload == Overload::out ? kOut : kWithZ);
+    switch (overload) {
+      case Overload::plain: break;
+      case Overload::out: return has(kOut);
+      case Overload::with_z: return has(kWithZ);
+    }
+    return true;
   }
 };
 

@@ -8,7 +8,6 @@
 
 #include "catalog.h"
 #include "core/device.h"
-#include "core/integer.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/operand.h"

@@ -339,7 +339,7 @@ std::string check_layout(const Problem& original, const Plan& plan, const Device
   }
   if (plan.main.config_index < 0) return lines + "  kernel  none: the result is empty\n";
   const GemmConfig& config = kCatalog[plan.main.config_index];
-  lines += text("  kernel family %s (%s)\n", kernel_family(config), name(config).text);
+  lines += text("  kernel family %s (%s)\n", kernel_family(config).c_str(), name(config).text);
   return lines + swap_ab_line(original, plan) +
          (plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device)) +
          sum_lines(operands, device);

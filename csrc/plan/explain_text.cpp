@@ -122,10 +122,9 @@ const char* rates_source(RateSource source) {
   return "";
 }
 
-const char* kernel_family(const GemmConfig& config) {
-  if (config.arch == Arch::sm90a)
-    return config.uses_tma() ? "sm90a: TMA and wgmma" : "sm90a: cp.async and mma.sync";
-  return config.arch == Arch::sm89 ? "sm89: cp.async and mma.sync" : "sm80: cp.async and mma.sync";
+std::string kernel_family(const GemmConfig& config) {
+  return text("%s: %s", name(config.arch),
+              config.uses_tma() ? "TMA and wgmma" : "cp.async and mma.sync");
 }
 
 const char* describe(Obstacle obstacle) {

@@ -31,7 +31,7 @@ std::string layout(const Problem& problem);
 // The origin of the rates that a GPU is planned with.
 const char* rates_source(RateSource source);
 // The architecture and instructions of a kernel.
-const char* kernel_family(const GemmConfig& config);
+std::string kernel_family(const GemmConfig& config);
 // The reason why TMA and 16-byte loads cannot read an operand; "" if they can.
 const char* describe(Obstacle obstacle);
 // The reason why the operand is copied.

@@ -80,7 +80,7 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
                       : config.input == DType::f64       ? kElementwiseF64
                                                          : kElementwise * 16 / bits(config.input);
   const double activation =
-      is_smooth(problem.activation) ? kActivation * config.tile_m() * config.tile_n() : 0.0;
+      is_transcendental(problem.activation) ? kActivation * config.tile_m() * config.tile_n() : 0.0;
   const double multiply = std::max(work / rate * 1e6 * slow, packed ? kDecode * k_blocks : 0.0);
   launch.microseconds = kLaunch + std::ceil(launch.waves) * (multiply + kFill + activation);
   return launch;

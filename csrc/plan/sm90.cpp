@@ -164,7 +164,8 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
   double clocks = (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
   if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
     clocks = kRolledStore;
-  if (is_smooth(problem.activation)) clocks += rolled ? kRolledActivation : kActivationStore;
+  if (is_transcendental(problem.activation))
+    clocks += rolled ? kRolledActivation : kActivationStore;
   if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
   if (config.warpgroups == 1 && config.terms() == 1) clocks *= kOneStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);

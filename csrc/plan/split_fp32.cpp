@@ -1,9 +1,7 @@
 // Split-FP32 plans: which kernels run, where the terms are in the workspace, and what they cost.
 #include "plan/split_fp32.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "catalog.h"
 #include "core/split_fp32.h"

@@ -74,7 +74,7 @@ EpiloguePath vector_path(const GemmConfig& config, const Problem& problem, Store
   // The general variant of tile/unrolled.cuh.
   const bool scaled = problem.alpha != 1.0 || problem.has_any(kOperandScales);
   const bool general = !addends.empty() || (scaled && bits(config.input) != 8);
-  const bool fused = general || is_smooth(problem.activation);
+  const bool fused = general || is_transcendental(problem.activation);
   if (problem.has(Slot::z)) {
     // The plain epilogue stores no second matrix. The fused one stores it in vectors of 16 bits.
     const Operand& z = problem[Slot::z];

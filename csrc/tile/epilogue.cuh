@@ -104,7 +104,7 @@ template <int kCount>
 __device__ inline void activate_all(Activation activation, bool narrow, float (&v)[kCount]) {
   with_activation(activation, [&]<Activation kActivation>() {
     if constexpr (kActivation == Activation::none) return;
-    if (is_smooth(kActivation) && narrow)
+    if (is_transcendental(kActivation) && narrow)
       activate_all<8>([](float x) { return activate_16bit<kActivation>(x); }, v);
     else
       activate_all<8>([](float x) { return activate<kActivation>(x); }, v);

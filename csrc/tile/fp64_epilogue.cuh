@@ -5,8 +5,6 @@
 // the accumulators of the next rows to the registers of the first ones.
 #pragma once
 
-#include <cstdint>
-
 #include "core/params.h"
 #include "tile/epilogue.cuh"
 #include "tile/store.cuh"

@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "core/params.h"
-#include "ptx/tma.cuh"
 #include "tile/column_pairs.cuh"
 #include "tile/epilogue.cuh"
 #include "tile/fragment.cuh"
@@ -373,7 +372,7 @@ class UnrolledEpilogue {
   __device__ __forceinline__ void activate_as(Activation activation, float (&v)[kCount]) const {
     if constexpr (kIndex < kActivations) {
       constexpr Activation kActivation{kIndex};
-      constexpr bool kHasWide = is_smooth(kActivation) && kActivation != Activation::gelu;
+      constexpr bool kHasWide = is_transcendental(kActivation) && kActivation != Activation::gelu;
       if (activation != kActivation)
         activate_as<kIndex + 1>(activation, v);
       else if (!kHasWide || addressable_bits(epilogue_.out_dtype) == 16)

@@ -2,7 +2,6 @@
 // The bytes of b bound the time of such a product; each is read once.
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 
 #include "catalog.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/pack_weight.h"
 #include "kernels/passes/values.cuh"

@@ -2,8 +2,6 @@
 // docs/dev/kernels/sm80.md says why no CTA is persistent.
 #pragma once
 
-#include <cstdint>
-
 #include "core/params.h"
 #include "ptx/shared.cuh"
 #include "tile/scheduler.cuh"

@@ -3,8 +3,6 @@
 // docs/dev/kernels/frame.md says what the kernels do not share, and why.
 #pragma once
 
-#include <cstdint>
-
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/sm90/cluster.cuh"

@@ -46,10 +46,5 @@
 #error "no mainloop of this folder"
 #endif
 
-namespace tcgemm::kernels {
-namespace {
-
-[[maybe_unused]] const bool kIsFilledIn = fill_in<TCGEMM_TEMPLATES>();
-
-}  // namespace
-}  // namespace tcgemm::kernels
+using namespace tcgemm;
+[[maybe_unused]] static const bool kIsFilledIn = kernels::fill_in<TCGEMM_TEMPLATES>();

@@ -152,7 +152,7 @@ void check_integers(const Operator& op, const Arguments& arguments, const Checke
     fail(name(op), ": alpha is ", arguments.alpha, kWhy, "pass a whole number, or ", kRemedy);
   if (checked[Slot::c].view && !is_int32(arguments.beta))
     fail(name(op), ": beta is ", arguments.beta, kWhy, "pass a whole number, or ", kRemedy);
-  if (is_smooth(checked.activation))
+  if (is_transcendental(checked.activation))
     fail(name(op), ": activation is \"", name(checked.activation), "\"", kWhy,
          "there is \"relu\" for it, or ", kRemedy);
   for (const Slot slot : kScales)

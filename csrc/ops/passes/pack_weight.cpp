@@ -45,13 +45,6 @@ const float* numbers(const char* op, const View& view, std::int64_t count, const
   return reinterpret_cast<const float*>(view.address);
 }
 
-std::int32_t scalar_type(ScaleType type) {
-  return scalar_type_of(type == ScaleType::f32    ? DType::f32
-                        : type == ScaleType::f16  ? DType::f16
-                        : type == ScaleType::bf16 ? DType::bf16
-                                                  : DType::u8);
-}
-
 }  // namespace
 
 Results pack_weight(const Call& call) {
@@ -100,10 +93,11 @@ Results pack_weight(const Call& call) {
   const std::int64_t groups[] = {task.n, task.groups_in_row()};
   const std::int64_t none = 0;
   const std::int32_t u8 = scalar_type_of(DType::u8);
-  Results results{allocate("the codes", {codes, 2}, u8, w),
-                  allocate("the scales", {groups, 2}, scalar_type(rules.scale_type), w),
-                  zero_points ? allocate("the zero points", {groups, 2}, u8, w)
-                              : allocate("no zero points", {&none, 1}, u8, w)};
+  Results results{
+      allocate("the codes", {codes, 2}, u8, w),
+      allocate("the scales", {groups, 2}, scalar_type_of(stored_dtype(rules.scale_type)), w),
+      zero_points ? allocate("the zero points", {groups, 2}, u8, w)
+                  : allocate("no zero points", {&none, 1}, u8, w)};
   task.codes = static_cast<std::uint8_t*>(data(results[0]));
   task.scales = data(results[1]);
   if (zero_points) task.zero_points = static_cast<std::uint8_t*>(data(results[2]));

@@ -2,7 +2,6 @@
 #include "ops/product/batch_invariant.h"
 
 #include <atomic>
-#include <cstdint>
 #include <string>
 
 #include "ops/json.h"

@@ -1,5 +1,4 @@
 // Fills and clears the table of tcgemm.tune: plan/tuned.h.
-#include <cstdint>
 #include <string>
 
 #include "ops/json.h"

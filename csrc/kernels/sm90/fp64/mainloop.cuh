@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "catalog.h"
-#include "core/params.h"
 #include "isa/mma_instructions.h"
 #include "ptx/convert.cuh"
 #include "ptx/mbarrier.cuh"

@@ -3,11 +3,8 @@
 // other.
 #pragma once
 
-#include <cstdint>
-
 #include "catalog.h"
 #include "kernels/sm90/producer.cuh"
-#include "ptx/mbarrier.cuh"
 #include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 
