@@ -38,16 +38,14 @@ void activation_backward(ActivationBackwardParams params, Activation activation,
   check(cudaSetDevice(device), "choosing the device for", label);
   if (params.cols == 0) return;
   params.partial_sums = static_cast<float*>(workspace);
-  const auto launch_pass = [&](const void* pointer, int blocks) {
-    launch_kernel(
-        pointer, &params,
-        {blocks, kernels::kActivationBackwardThreads, 0, 1, supports_dependent_launch(device)},
-        stream, label);
+  const auto run = [&](const void* pointer, int blocks) {
+    launch_pass(pointer, &params, blocks, kernels::kActivationBackwardThreads, device, stream,
+                label);
   };
-  launch_pass(kernels::activation_backward(params, activation),
-              kernels::activation_backward_blocks(params));
+  run(kernels::activation_backward(params, activation),
+      kernels::activation_backward_blocks(params));
   if (workspace != nullptr)
-    launch_pass(kernels::add_partial_sums(), kernels::add_partial_sums_blocks(params));
+    run(kernels::add_partial_sums(), kernels::add_partial_sums_blocks(params));
 }
 
 }  // namespace tcgemm::launch

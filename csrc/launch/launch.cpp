@@ -39,10 +39,8 @@ void repack(LaunchContext& context) {
   add(context.plan.passes.repack_a, context.a);
   add(context.plan.passes.repack_b, context.b);
   if (params.count == 0) return;
-  launch_kernel(kernels::repack(params), &params,
-                {kernels::repack_blocks(params), kernels::kRepackThreads, 0, 1,
-                 supports_dependent_launch(context.device)},
-                context.stream, {-1, "the repack pass"});
+  launch_pass(kernels::repack(params), &params, kernels::repack_blocks(params),
+              kernels::kRepackThreads, context.device, context.stream, {-1, "the repack pass"});
 }
 
 void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
@@ -56,10 +54,8 @@ void sum(const std::optional<SumPass>& pass, const LaunchContext& context) {
   params.batch = pass->batch;
   params.factor = pass->factor;
   params.addend = pass->addend;
-  launch_kernel(kernels::sums(params), &params,
-                {kernels::sum_blocks(params), kernels::kSumThreads, 0, 1,
-                 supports_dependent_launch(context.device)},
-                context.stream, {-1, "the sums along k"});
+  launch_pass(kernels::sums(params), &params, kernels::sum_blocks(params), kernels::kSumThreads,
+              context.device, context.stream, {-1, "the sums along k"});
 }
 
 // Adds the partial sums, which lie in the workspace, to the result of `problem`.
@@ -73,10 +69,9 @@ void add_slices(const Problem& problem, const LaunchContext& context, const Matr
   params.epilogue = epilogue(problem, context.plan, rolled, context.workspace);
   params.extent = extent(problem);
   kernels::partition_add_slices(params);
-  launch_kernel(kernels::add_slices(sums.dtype, problem.accumulator == DType::f64), &params,
-                {kernels::add_slices_blocks(params), kernels::kAddSlicesThreads, 0, 1,
-                 supports_dependent_launch(context.device)},
-                context.stream, {-1, "the sum of the slices of k"});
+  launch_pass(kernels::add_slices(sums.dtype, problem.accumulator == DType::f64), &params,
+              kernels::add_slices_blocks(params), kernels::kAddSlicesThreads, context.device,
+              context.stream, {-1, "the sum of the slices of k"});
 }
 
 // The kernel of the partial sums, and the one that adds them.

@@ -40,6 +40,12 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
   check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", label);
 }
 
+void launch_pass(const void* pointer, const void* params, int blocks, int threads, int device,
+                 void* stream, LaunchLabel label, int cluster) {
+  launch_kernel(pointer, params, {blocks, threads, 0, cluster, supports_dependent_launch(device)},
+                stream, label);
+}
+
 bool supports_dependent_launch(int device) {
   return code_on(launch::device(device).compute_capability).capability >= 90;
 }

@@ -25,6 +25,9 @@ void check(cudaError_t error, const char* what, LaunchLabel label);
 // `params` is the only parameter of the __global__ function `pointer`.
 void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
                    LaunchLabel label);
+// Launches a pass: one with dependent launch where the GPU supports it.
+void launch_pass(const void* pointer, const void* params, int blocks, int threads, int device,
+                 void* stream, LaunchLabel label, int cluster = 1);
 // Does the code that this GPU runs support dependent launch? Code before sm_90 has no
 // griddepcontrol.wait.
 bool supports_dependent_launch(int device);

@@ -28,10 +28,8 @@ void pack_weight(const Packing& request, int device, void* stream) {
   params.scales = request.scales;
   params.zero_points = request.zero_points;
   check(cudaSetDevice(device), "choosing the device for", label);
-  launch_kernel(kernels::pack_weight(params), &params,
-                {kernels::pack_weight_blocks(params), kernels::kPackWeightThreads, 0, 1,
-                 supports_dependent_launch(device)},
-                stream, label);
+  launch_pass(kernels::pack_weight(params), &params, kernels::pack_weight_blocks(params),
+              kernels::kPackWeightThreads, device, stream, label);
 }
 
 }  // namespace tcgemm::launch

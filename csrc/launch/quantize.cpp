@@ -31,21 +31,19 @@ void quantize(const Quantization& request, void* workspace, int device, void* st
   params.to = request.dtype;
 
   // A tensor without elements still gets a scale, so the grid has at least one block.
-  const auto launch_pass = [&](const void* pointer, int blocks) {
-    launch_kernel(
-        pointer, &params,
-        {std::max(blocks, 1), kernels::kQuantizeThreads, 0, 1, supports_dependent_launch(device)},
-        stream, label);
+  const auto run = [&](const void* pointer, int blocks) {
+    launch_pass(pointer, &params, std::max(blocks, 1), kernels::kQuantizeThreads, device, stream,
+                label);
   };
   if (request.granularity == Granularity::tensor) {
     if (!request.given()) params.amax = static_cast<std::uint32_t*>(workspace);
     check(cudaMemsetAsync(params.amax, 0, sizeof(float), static_cast<cudaStream_t>(stream)),
           "clearing amax of", label);
     if (!request.given())
-      launch_pass(kernels::quantize_amax(params), kernels::quantize_amax_blocks(params));
+      run(kernels::quantize_amax(params), kernels::quantize_amax_blocks(params));
   }
-  launch_pass(kernels::quantize(params, request.granularity),
-              kernels::quantize_blocks(params, request.granularity));
+  run(kernels::quantize(params, request.granularity),
+      kernels::quantize_blocks(params, request.granularity));
 }
 
 }  // namespace tcgemm::launch

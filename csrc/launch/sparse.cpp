@@ -29,12 +29,10 @@ TensorRef metadata_ref(const Request& request) {
 }
 
 template <class Params>
-void launch_pass(const void* pointer, const Params& params, int blocks, int device, void* stream,
-                 LaunchLabel label) {
+void run(const void* pointer, const Params& params, int blocks, int device, void* stream,
+         LaunchLabel label) {
   check(cudaSetDevice(device), "choosing the device for", label);
-  launch_kernel(pointer, &params,
-                {blocks, kernels::kSparseThreads, 0, 1, supports_dependent_launch(device)}, stream,
-                label);
+  launch_pass(pointer, &params, blocks, kernels::kSparseThreads, device, stream, label);
 }
 
 }  // namespace
@@ -57,8 +55,8 @@ void compress(const Compression& request, int device, void* stream) {
           "clearing the counts of", label);
   }
   // Without any elements there still is an excess.
-  launch_pass(kernels::compress(params, request.pattern, request.prune), params,
-              std::max(kernels::sparse_blocks(params.w), 1), device, stream, label);
+  run(kernels::compress(params, request.pattern, request.prune), params,
+      std::max(kernels::sparse_blocks(params.w), 1), device, stream, label);
 }
 
 void decompress(const Decompression& request, int device, void* stream) {
@@ -74,8 +72,8 @@ void decompress(const Decompression& request, int device, void* stream) {
   params.vector = request.values.stride_col == 1 &&
                   is_aligned(params.values.data, request.values.stride_row * bytes(type), 8) &&
                   is_aligned(request.w, request.k * bytes(type), 16);
-  launch_pass(kernels::decompress(params, request.pattern), params,
-              kernels::decompress_blocks(params), device, stream, {-1, "decompress"});
+  run(kernels::decompress(params, request.pattern), params, kernels::decompress_blocks(params),
+      device, stream, {-1, "decompress"});
 }
 
 void gather(const Gathering& request, int device, void* stream) {
@@ -85,8 +83,8 @@ void gather(const Gathering& request, int device, void* stream) {
   params.w = copy_params(request.w, request.rows, request.k, request.values, columns);
   params.metadata = metadata_ref(request);
   params.vector = is_aligned(request.values, columns * bytes(request.w.dtype), 8);
-  launch_pass(kernels::gather(params, request.pattern), params, kernels::sparse_blocks(params.w),
-              device, stream, {-1, "gather"});
+  run(kernels::gather(params, request.pattern), params, kernels::sparse_blocks(params.w), device,
+      stream, {-1, "gather"});
 }
 
 void prune(const Pruning& request, int device, void* stream) {
@@ -94,8 +92,8 @@ void prune(const Pruning& request, int device, void* stream) {
   PruneParams params{};
   params.w = copy_params(request.w, request.rows, request.k, request.pruned, request.k);
   params.vector = is_aligned(request.pruned, request.k * bytes(request.w.dtype), 16);
-  launch_pass(kernels::prune(params, request.pattern, request.transposable), params,
-              kernels::sparse_blocks(params.w), device, stream, {-1, "prune"});
+  run(kernels::prune(params, request.pattern, request.transposable), params,
+      kernels::sparse_blocks(params.w), device, stream, {-1, "prune"});
 }
 
 void tile(const MetadataTiling& request, int device, void* stream) {
@@ -103,8 +101,8 @@ void tile(const MetadataTiling& request, int device, void* stream) {
   params.metadata = metadata_ref(request);
   params.tiles = request.tiles;
   params.shape = {request.rows, request.k, request.bits};
-  launch_pass(kernels::tile_metadata(params), params, kernels::tile_metadata_blocks(params), device,
-              stream, {-1, "tile"});
+  run(kernels::tile_metadata(params), params, kernels::tile_metadata_blocks(params), device, stream,
+      {-1, "tile"});
 }
 
 }  // namespace tcgemm::launch

@@ -71,15 +71,11 @@ void launch_split_passes(SplitFp32PassParams params, const SplitFp32Pass* const 
                     : 0;
   }
   select_operands(kF16Terms);
-  launch_kernel(kernels::split_first(), &params,
-                {kernels::split_first_blocks(params), kernels::kSplitThreads, 0, params.cluster,
-                 supports_dependent_launch(device)},
-                stream, {-1, "the first split pass"});
+  launch_pass(kernels::split_first(), &params, kernels::split_first_blocks(params),
+              kernels::kSplitThreads, device, stream, {-1, "the first split pass"}, params.cluster);
   select_operands(kBf16Terms);
-  launch_kernel(kernels::split_second(), &params,
-                {kernels::split_second_blocks(params), kernels::kSplitThreads, 0, 1,
-                 supports_dependent_launch(device)},
-                stream, {-1, "the second split pass"});
+  launch_pass(kernels::split_second(), &params, kernels::split_second_blocks(params),
+              kernels::kSplitThreads, device, stream, {-1, "the second split pass"});
 }
 
 }  // namespace

@@ -237,40 +237,39 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
 
 }  // namespace
 
-Facts facts(const Problem& original, const Plan& plan, const Device& device) {
-  Facts facts;
-  facts.device = device.name;
-  facts.config_index = plan.main.config_index;
-  if (facts.config_index < 0) return facts;
+std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device& device) {
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.main.config_index];
-  facts.kernel = std::string(std::string_view(name(config)));
-  facts.layout = layout(original);
-  facts.swap_ab = plan.swap_ab;
-  facts.tuned = plan.tuned == Tuned::kernel;
-  facts.product = product_name(original);
   const ExplainedOperands operands(original, plan);
+  std::string copies;
   for (const ExplainedOperand& operand : {operands.a, operands.b})
-    if (*operand.repack) facts.copies += operand.source.label;
-  facts.tile = {config.tile_m(), config.tile_n(), config.tile_k()};
-  facts.stages = config.stages;
-  facts.threads = config.threads();
-  facts.cluster = plan.main.cluster;
-  facts.slices = plan.main.slices;
-  facts.cluster_adds = plan.main.cluster_adds;
-  facts.grid = plan.main.grid;
-  facts.waves = plan.main.waves;
-  facts.workspace = plan.workspace;
-  facts.epilogue = epilogue(original);
-  facts.store_path = name(plan.main.store_path);
-  facts.flops = problem.flops();
-  facts.bytes = plan.estimate.bytes;
-  facts.compute_us = compute_time(problem, plan, device);
-  facts.memory_us = plan.estimate.bytes / device.memory_rate * 1e6;
-  facts.estimate_us = plan.estimate.microseconds;
-  facts.bound = name(plan.estimate.bound);
-  facts.why = reason(problem, plan, device);
-  return facts;
+    if (*operand.repack) copies += operand.source.label;
+  return {{"config_index", plan.main.config_index},
+          {"device", device.name},
+          {"kernel", name(config).text},
+          {"tuned", plan.tuned == Tuned::kernel},
+          {"product", product_name(original)},
+          {"layout", layout(original)},
+          {"swap_ab", plan.swap_ab},
+          {"copies", copies},
+          {"tile", std::array{config.tile_m(), config.tile_n(), config.tile_k()}},
+          {"stages", config.stages},
+          {"threads", config.threads()},
+          {"cluster", plan.main.cluster},
+          {"slices", plan.main.slices},
+          {"cluster_adds", plan.main.cluster_adds},
+          {"grid", plan.main.grid},
+          {"waves", plan.main.waves},
+          {"workspace", plan.workspace},
+          {"epilogue", epilogue(original)},
+          {"store_path", name(plan.main.store_path)},
+          {"flops", problem.flops()},
+          {"bytes", plan.estimate.bytes},
+          {"compute_microseconds", compute_time(problem, plan, device)},
+          {"memory_microseconds", memory_time(plan, device)},
+          {"microseconds", plan.estimate.microseconds},
+          {"bound", name(plan.estimate.bound)},
+          {"why", reason(problem, plan, device)}};
 }
 
 std::string explain(const Problem& original, const Plan& plan, const Device& device) {
@@ -281,13 +280,13 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                            types(original).c_str(), device.name);
   lines += text("  rates         %s\n", rates_source(device.source));
   if (plan.main.config_index < 0) return lines + "  kernel        none: the result is empty\n";
-  const Facts call = facts(original, plan, device);
+  const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", call.kernel->c_str(),
-                call.config_index, name(kernel_path(plan.main.epilogue_path)));
+  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
+                plan.main.config_index, name(kernel_path(plan.main.epilogue_path)));
   lines += tuned_line(plan);
-  lines += "  layout        " + call.layout + "\n";
+  lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
            precision_line(original, plan) + load_lines(operands);
   lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
@@ -299,23 +298,24 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   if (plan.main.cluster_adds)
     lines += text("  slices of k   %d, whose sums the CTAs of a cluster add\n", plan.main.slices);
   else if (plan.main.slices > 1)
-    lines += text("  slices of k   %d, whose sums another kernel adds: %s of partial sums\n",
-                  plan.main.slices,
-                  size(double(partial_sums_bytes(plan.swap_ab ? transposed(original) : original,
-                                                 plan.main.slices)))
-                      .c_str());
+    lines +=
+        text("  slices of k   %d, whose sums another kernel adds: %s of partial sums\n",
+             plan.main.slices, size(double(partial_sums_bytes(problem, plan.main.slices))).c_str());
   lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles\n",
                 plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())
     lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines += "  epilogue      " + call.epilogue + "; stored " + store(plan.main.store_path) + "\n";
-  lines += text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", call.flops,
-                size(call.bytes).c_str(), call.flops / call.bytes);
+  lines +=
+      "  epilogue      " + epilogue(original) + "; stored " + store(plan.main.store_path) + "\n";
+  lines +=
+      text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", problem.flops(),
+           size(plan.estimate.bytes).c_str(), problem.flops() / plan.estimate.bytes);
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
-                call.bound.c_str(), call.compute_us, call.memory_us, call.estimate_us);
-  lines += "  why           " + call.why + "\n";
+                name(plan.estimate.bound), compute_time(problem, plan, device),
+                memory_time(plan, device), plan.estimate.microseconds);
+  lines += "  why           " + reason(original, plan, device) + "\n";
   return lines;
 }
 

@@ -3,8 +3,9 @@
 
 #include <array>
 #include <cstddef>
-#include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "core/device.h"
 #include "core/plan.h"
@@ -12,26 +13,16 @@
 
 namespace tcgemm::plan {
 
-// `swap_ab`, `copies` and `layout` are about the caller's operands.
-struct Facts {
-  int config_index =
-      -1;  // row of the catalog; -1: nothing is launched, and the rest has no meaning
-  std::optional<std::string> kernel;  // its name
-  std::string device, layout, copies, store_path, epilogue, bound, why;
-  bool swap_ab = false, cluster_adds = false;
-  bool tuned = false;         // tcgemm.tune has chosen the kernel
-  std::string product;        // its name in the file of tcgemm.tune; empty if it is not tuned
-  std::array<int, 3> tile{};  // m, n, k
-  int stages = 0, threads = 0, cluster = 0, slices = 0, grid = 0;
-  double waves = 0;
-  std::size_t workspace = 0;  // bytes
-  double flops = 0, bytes = 0;
-  double compute_us = 0, memory_us = 0, estimate_us = 0;
+// A field of the Explanation of Python.
+struct Fact {
+  const char* name;
+  std::variant<bool, int, std::size_t, double, std::string, std::array<int, 3>> value;
 };
 
 // `plan` must come from make_plan with the same problem and device. The texts have several lines.
 std::string explain(const Problem& original, const Plan& plan, const Device& device);
 std::string check_layout(const Problem& original, const Plan& plan, const Device& device);
-Facts facts(const Problem& original, const Plan& plan, const Device& device);
+// The problem must not be empty. `swap_ab`, `copies` and `layout` are about the caller's operands.
+std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device& device);
 
 }  // namespace tcgemm::plan

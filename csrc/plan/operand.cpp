@@ -120,12 +120,7 @@ double estimate_us(const RepackPass& pass, const OperandLayout& layout, const De
 }
 
 SumPass sum_pass(const GemmOperand& operand) {
-  SumPass pass;
-  pass.source = operand.matrix;
-  pass.rows = operand.rows;
-  pass.k = operand.k;
-  pass.batch = stored_batches(operand);
-  return pass;
+  return {operand.matrix, operand.rows, operand.k, stored_batches(operand)};
 }
 
 std::size_t workspace_bytes(const SumPass& pass) {

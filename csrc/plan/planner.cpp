@@ -67,7 +67,7 @@ double traffic(const Problem& problem) {
 
 Bound bound(const Problem& problem, const Plan& plan, const Device& device) {
   const double compute = compute_time(problem, plan, device);
-  const double memory = plan.estimate.bytes / device.memory_rate * 1e6;
+  const double memory = memory_time(plan, device);
   if (std::max(compute, memory) < 3.0) return Bound::launch;
   return compute > memory ? Bound::compute : Bound::memory;
 }
@@ -307,6 +307,10 @@ Problem multiplied(const Problem& problem, const Plan& plan) {
   const bool converts = is_int4(problem.input_a) && plan.main.config_index >= 0 &&
                         kCatalog[plan.main.config_index].input == DType::s8;
   return converts ? with_s8_inputs(problem) : problem;
+}
+
+double memory_time(const Plan& plan, const Device& device) {
+  return plan.estimate.bytes / device.memory_rate * 1e6;
 }
 
 double compute_time(const Problem& problem, const Plan& plan, const Device& device) {

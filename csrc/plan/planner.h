@@ -28,6 +28,8 @@ Problem multiplied(const Problem& problem, const Plan& plan);
 
 // Microseconds of the plan's arithmetic at the sustained rate of the tensor cores.
 double compute_time(const Problem& problem, const Plan& plan, const Device& device);
+// Microseconds of its traffic at the sustained rate of the memory.
+double memory_time(const Plan& plan, const Device& device);
 
 // The device of core/device.h with this name (case-insensitive), or a null pointer.
 const Device* find_device(std::string_view name);

@@ -106,7 +106,7 @@ void check_arches(std::string_view arches) {
     if (letter >= '0' && letter <= '9') ++digits;
     if (digits > 8)
       fail("tcgemm: arches is '", arches,
-           "'; expected architectures such as 8.0 or 9.0a, joined by ", "commas.");
+           "'; expected architectures such as 8.0 or 9.0a, joined by commas.");
   }
 }
 

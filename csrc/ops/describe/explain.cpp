@@ -51,8 +51,7 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   if (copied)
     text +=
         "\n  copied        out is column-major: a row-major result is computed and copied, since "
-        "its "
-        "transpose would have other bits";
+        "its transpose would have other bits";
   if (batched.problem.m != checked.m)
     text += join("\n  batch         b serves every batch: the batch dimensions and the ", checked.m,
                  " rows of a are one dimension of ", batched.problem.m, " rows");
@@ -66,60 +65,19 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   return text;
 }
 
-// The facts that Explanation has.
-void add_facts(JsonObject& object, const plan::Facts& facts) {
-  const auto [m, n, k] = facts.tile;
-  object.add("config_index", facts.config_index)
-      .add("device", facts.device)
-      .add("kernel", facts.kernel)
-      .add("tuned", facts.tuned)
-      .add("product", facts.product)
-      .add("layout", facts.layout)
-      .add("swap_ab", facts.swap_ab)
-      .add("copies", facts.copies)
-      .add("tile", JsonArray().add(m).add(n).add(k))
-      .add("stages", facts.stages)
-      .add("threads", facts.threads)
-      .add("cluster", facts.cluster)
-      .add("slices", facts.slices)
-      .add("cluster_adds", facts.cluster_adds)
-      .add("grid", facts.grid)
-      .add("waves", facts.waves)
-      .add("workspace", facts.workspace)
-      .add("epilogue", facts.epilogue)
-      .add("store_path", facts.store_path)
-      .add("flops", facts.flops)
-      .add("bytes", facts.bytes)
-      .add("compute_microseconds", facts.compute_us)
-      .add("memory_microseconds", facts.memory_us)
-      .add("microseconds", facts.estimate_us)
-      .add("bound", facts.bound)
-      .add("why", facts.why);
+// What the passes of an operand share.
+JsonObject shape(const auto& pass) {
+  return JsonObject().add("rows", pass.rows).add("k", pass.k).add("batch", pass.batch);
 }
 
 JsonObject describe(const RepackPass& pass) {
-  return JsonObject()
-      .add("rows", pass.rows)
-      .add("k", pass.k)
-      .add("batch", pass.batch)
-      .add("pitch", pass.pitch)
-      .add("offset", pass.offset)
-      .add("to", name(pass.to));
+  return shape(pass).add("pitch", pass.pitch).add("offset", pass.offset).add("to", name(pass.to));
 }
 
-JsonObject describe(const SumPass& pass) {
-  return JsonObject()
-      .add("rows", pass.rows)
-      .add("k", pass.k)
-      .add("batch", pass.batch)
-      .add("offset", pass.offset);
-}
+JsonObject describe(const SumPass& pass) { return shape(pass).add("offset", pass.offset); }
 
 JsonObject describe(const SplitFp32Pass& pass) {
-  return JsonObject()
-      .add("rows", pass.rows)
-      .add("k", pass.k)
-      .add("batch", pass.batch)
+  return shape(pass)
       .add("mn_major", pass.mn_major)
       .add("pitch", pass.pitch)
       .add("offset", pass.offset)
@@ -203,7 +161,8 @@ Results describe(const Call& call, decltype(&plan::explain) text_of) {
   JsonObject object;
   object.add("text", text + batch_and_device_lines(checked, batched, device, copied))
       .add("products", batched.count());
-  add_facts(object, plan::facts(problem, plan, device));
+  for (const plan::Fact& fact : plan::facts(problem, plan, device))
+    std::visit([&](const auto& value) { object.add(fact.name, value); }, fact.value);
   add_plan(object, plan);
   return text_result(object.json());
 }

@@ -56,10 +56,11 @@ bool bind_matrices(const View& g, ActivationBackward& task) {
   return true;
 }
 
-// The arguments of both operators; _sum_rows has neither z nor activation nor dtype.
+// The arguments of both operators, in the order of the schema; _sum_rows has neither z nor
+// activation nor dtype.
 struct ActivationBackwardArguments {
-  TensorHandle g, z;
-  std::string activation;
+  TensorHandle g, z{};
+  std::string activation{};
   std::int32_t dtype = -1;  // torch's number
   std::optional<std::int32_t> sum_dtype;
 };
@@ -103,21 +104,13 @@ Results run(const Call& call, const ActivationBackwardArguments& arguments) {
 
 Results sum_rows(const Call& call) {
   StackReader reader(call.stack);
-  ActivationBackwardArguments arguments;
-  arguments.g = reader.tensor();
-  arguments.sum_dtype = reader.dtype();
-  return run(call, arguments);
+  return run(call, {.g = reader.tensor(), .sum_dtype = reader.dtype()});
 }
 
 Results activation_backward(const Call& call) {
   StackReader reader(call.stack);
-  ActivationBackwardArguments arguments;
-  arguments.g = reader.tensor();
-  arguments.z = reader.tensor();
-  arguments.activation = reader.string();
-  arguments.dtype = reader.dtype();
-  arguments.sum_dtype = reader.optional_dtype();
-  return run(call, arguments);
+  return run(call, {reader.tensor(), reader.tensor(), reader.string(), reader.dtype(),
+                    reader.optional_dtype()});
 }
 
 }  // namespace tcgemm::ops

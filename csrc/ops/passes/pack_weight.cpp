@@ -54,24 +54,21 @@ Results pack_weight(const Call& call) {
   const TensorHandle book = reader.optional_tensor();
   const TensorHandle global_scale = reader.optional_tensor();
   const std::string format = reader.string();
-  const std::int64_t group_size = reader.integer();
+  Packing task;
+  PackRules& rules = task.rules;
+  task.group = reader.integer();
   const double limit = reader.real();
   const std::string scale_type = reader.string();
-  const bool zero_points = reader.flag();
-  const bool least_error = reader.flag();
+  rules.zero_points = reader.flag();
+  rules.least_error = reader.flag();
   const View w = view_of(op, "w", tensor);
   check_backend(call.backend.target, op, {w});
   check_weight(op, w);
-  Packing task;
   task.w = {w.address, w.dtype, w.strides[0], w.strides[1]};
   task.n = w.sizes[0];
   task.k = w.sizes[1];
-  task.group = group_size;
-  PackRules& rules = task.rules;
   rules.format = format_of(op, format);
   rules.scale_type = scale_type_of(op, scale_type);
-  rules.zero_points = zero_points;
-  rules.least_error = least_error;
   rules.limit = static_cast<float>(limit);
   const bool four_bits = bits(rules.format) == 4;
   const bool whole_row = task.group == task.k;
@@ -79,7 +76,7 @@ Results pack_weight(const Call& call) {
     fail(op, ": group_size is ", task.group, ", but must divide the ", task.k, " columns of w",
          four_bits ? " and be even, unless it is a whole row" : "", "; pass a size that does.");
   if (!(rules.limit > 0 && std::isfinite(rules.limit)))
-    fail(op, ": limit is ", limit, ", but the scale is amax / limit; pass a positive ", "number.");
+    fail(op, ": limit is ", limit, ", but the scale is amax / limit; pass a positive number.");
   if (rules.zero_points && rules.format != WeightFormat::int4)
     fail(op, ": zero_points is True, but format is \"", format,
          "\", and only \"int4\" has them; leave it out.");
@@ -96,11 +93,11 @@ Results pack_weight(const Call& call) {
   Results results{
       allocate("the codes", {codes, 2}, u8, w),
       allocate("the scales", {groups, 2}, scalar_type_of(stored_dtype(rules.scale_type)), w),
-      zero_points ? allocate("the zero points", {groups, 2}, u8, w)
-                  : allocate("no zero points", {&none, 1}, u8, w)};
+      rules.zero_points ? allocate("the zero points", {groups, 2}, u8, w)
+                        : allocate("no zero points", {&none, 1}, u8, w)};
   task.codes = static_cast<std::uint8_t*>(data(results[0]));
   task.scales = data(results[1]);
-  if (zero_points) task.zero_points = static_cast<std::uint8_t*>(data(results[2]));
+  if (rules.zero_points) task.zero_points = static_cast<std::uint8_t*>(data(results[2]));
   if (task.n > 0) call.backend.pack_weight(task, w);
   return results;
 }

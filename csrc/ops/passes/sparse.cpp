@@ -107,10 +107,14 @@ TensorHandle vector_like(const char* what, std::int64_t size, std::int32_t scala
   return allocate(what, {&size, 1}, scalar_type, like);
 }
 
-View read_w(const char* op, const TensorHandle& tensor, Pattern pattern) {
+// The operand w of `task`, whose pattern is set.
+View bind_w(const char* op, const TensorHandle& tensor, auto& task) {
   const View w = view_of(op, "w", tensor);
-  check_type(op, "w", w.scalar_type, pattern);
+  check_type(op, "w", w.scalar_type, task.pattern);
   check_matrix(op, w, "(M, K)");
+  task.w = matrix(w);
+  task.rows = w.sizes[0];
+  task.k = w.sizes[1];
   return w;
 }
 
@@ -121,15 +125,11 @@ Results compress24(const Call& call) {
   StackReader reader(call.stack);
   const TensorHandle tensor = reader.tensor();
   const std::string pattern = reader.string();
-  const bool prune = reader.flag();
-  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   Compression c;
+  c.prune = reader.flag();
+  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   c.pattern = parse_pattern(op, pattern);
-  c.prune = prune;
-  const View w = read_w(op, tensor, c.pattern);
-  c.w = matrix(w);
-  c.rows = w.sizes[0];
-  c.k = w.sizes[1];
+  const View w = bind_w(op, tensor, c);
   Results results{
       matrix_like("the values", c.rows, value_columns(c.k, c.pattern), w.scalar_type, w),
       matrix_like("the metadata", c.rows, metadata_columns(c.k, c.pattern),
@@ -147,14 +147,13 @@ Results decompress24(const Call& call) {
   StackReader reader(call.stack);
   const TensorHandle values_tensor = reader.tensor();
   const TensorHandle metadata_tensor = reader.tensor();
-  const std::int64_t k = reader.integer();
+  Decompression d;
+  d.k = reader.integer();
   const std::string pattern = reader.string();
   const View values = view_of(op, "values", values_tensor);
   const View metadata = view_of(op, "metadata", metadata_tensor);
   check_backend(call.backend.target, op, {values, metadata});
-  Decompression d;
   d.pattern = parse_pattern(op, pattern);
-  d.k = k;
   check_same_device(op, metadata, values);
   check_type(op, "values", values.scalar_type, d.pattern);
   check_matrix(op, values, "(M, kept ones of a row)");
@@ -182,14 +181,11 @@ Results gather24(const Call& call) {
   check_backend(call.backend.target, op, {view_of(op, "w", tensor), metadata});
   Gathering g;
   g.pattern = parse_pattern(op, pattern);
-  const View w = read_w(op, tensor, g.pattern);
+  const View w = bind_w(op, tensor, g);
   check_same_device(op, metadata, w);
   check_metadata(op, metadata);
-  g.rows = w.sizes[0];
-  g.k = w.sizes[1];
   check_columns(op, metadata, metadata_columns(g.k, g.pattern), g.k, g.pattern);
   check_rows(op, metadata, w);
-  g.w = matrix(w);
   g.metadata = matrix(metadata);
   Results results{
       matrix_like("the values", g.rows, value_columns(g.k, g.pattern), w.scalar_type, w)};
@@ -203,18 +199,14 @@ Results prune24(const Call& call) {
   StackReader reader(call.stack);
   const TensorHandle tensor = reader.tensor();
   const std::string pattern = reader.string();
-  const bool transposable = reader.flag();
-  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   Pruning p;
+  p.transposable = reader.flag();
+  check_backend(call.backend.target, op, {view_of(op, "w", tensor)});
   p.pattern = parse_pattern(op, pattern);
-  p.transposable = transposable;
   if (p.transposable && p.pattern != Pattern::two_of_four)
     fail(op, ": transposable pruning is of \"2:4\", but pattern is \"", name(p.pattern),
          "\"; pass pattern=\"2:4\", or prune without transposable.");
-  const View w = read_w(op, tensor, p.pattern);
-  p.w = matrix(w);
-  p.rows = w.sizes[0];
-  p.k = w.sizes[1];
+  const View w = bind_w(op, tensor, p);
   Results results{matrix_like("the result", p.rows, p.k, w.scalar_type, w)};
   p.pruned = data(results[0]);
   call.backend.prune(p, w);
@@ -225,12 +217,12 @@ Results tile24(const Call& call) {
   const char* const op = name(call.op);
   StackReader reader(call.stack);
   const TensorHandle tensor = reader.tensor();
-  const std::int64_t k = reader.integer();
+  MetadataTiling t;
+  t.k = reader.integer();
   const std::string pattern = reader.string();
   const std::int32_t scalar_type = reader.dtype();
   const View metadata = view_of(op, "metadata", tensor);
   check_backend(call.backend.target, op, {metadata});
-  MetadataTiling t;
   t.pattern = parse_pattern(op, pattern);
   const DType dtype = check_type(op, "dtype", scalar_type, t.pattern);
   if (t.pattern != pattern_of(dtype))
@@ -238,11 +230,10 @@ Results tile24(const Call& call) {
          " that is 2:4 cannot be multiplied as tf32, which takes 1:2; convert the tensor to "
          "torch.bfloat16, or prune it with pattern=\"1:2\".");
   check_metadata(op, metadata);
-  check_k(op, k);
-  check_columns(op, metadata, metadata_columns(k, t.pattern), k, t.pattern);
+  check_k(op, t.k);
+  check_columns(op, metadata, metadata_columns(t.k, t.pattern), t.k, t.pattern);
   t.metadata = matrix(metadata);
   t.rows = metadata.sizes[0];
-  t.k = k;
   t.bits = bits(dtype);
   const std::int64_t tile_bytes = MetadataTiles{t.rows, t.k, t.bits}.bytes();
   Results results{vector_like("the tiles", tile_bytes, scalar_type_of(DType::u8), metadata)};

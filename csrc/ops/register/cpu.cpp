@@ -27,17 +27,12 @@ cpu::Parallel torch_threads() {
 // A 2:4 operand, rows x k, as a new dense matrix.
 TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64_t rows,
                           std::int64_t k, const View& like) {
-  Decompression dense;
-  dense.values = values;
-  dense.metadata = {metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
-  dense.rows = rows;
-  dense.k = k;
-  dense.pattern = pattern_of(values.dtype);
+  const Matrix codes{metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
   const std::int64_t sizes[] = {rows, k};
   TensorHandle memory =
       allocate("a sparse operand as a dense one", {sizes, 2}, like.scalar_type, like);
-  dense.w = data(memory);
-  cpu::decompress(dense, torch_threads());
+  cpu::decompress({values, codes, rows, k, pattern_of(values.dtype), data(memory)},
+                  torch_threads());
   return memory;
 }
 
