@@ -176,7 +176,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     results["header"] = machine.facts(device) | {"method": METHOD, "seed": options.seed}
     print(f"{gpu}, torch {torch.__version__}, commit {options.commit} -> {path or 'not stored'}")
     conditions = Conditions(
-        *(device, options.commit, options.steps, options.ms, options.seed),
+        device,
+        options.commit,
+        options.steps,
+        options.ms,
+        options.seed,
         reader=telemetry.open_reader(device),
     )
     stop, failures, count = time.monotonic() + 60 * options.minutes, 0, 0

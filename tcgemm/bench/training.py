@@ -136,7 +136,9 @@ class Training(Work):
             return self._check_activation(budget), None
         ratios = [
             numerics.error_ratio(
-                *(torch.atleast_2d(out), a, b),
+                torch.atleast_2d(out),
+                a,
+                b,
                 accumulation=self.case.accumulation,
                 dtype=self.case.dtype,
                 bias=bias,
@@ -159,7 +161,9 @@ class Training(Work):
         (y, *gradients), (_, *references) = self.call_tcgemm(0), self.call_baseline(0)
         ratios = [
             numerics.error_ratio(
-                *(y, self.x[0], self.weight[0].t()),
+                y,
+                self.x[0],
+                self.weight[0].t(),
                 accumulation=self.case.accumulation,
                 dtype=self.case.dtype,
                 bias=self.bias,

@@ -155,7 +155,8 @@ def compare(
         if extra := sorted(OF_SHAPES.keys() & options.keys()):
             raise refuse(f"{extra[0]} belongs to compare(shapes), but got a model; leave it out.")
         return compare_model(
-            *(shapes_or_model, example_input),
+            shapes_or_model,
+            example_input,
             to=Linear if to is None else to,
             options=options,
             against="torch" if against is None else against,

@@ -114,7 +114,9 @@ def record(
             "linear",
             "tf32" if tf32 else NAMES.get(dtype, str(dtype)),
             product.layout,
-            *(x.numel() // x.shape[-1], product.n, x.shape[-1]),
+            x.numel() // x.shape[-1],
+            product.n,
+            x.shape[-1],
             epilogue="bias" if product.bias else "none",
         )
         layer = layers.setdefault((case, x.device, reason), Layer(case, x.device, reason))

@@ -217,7 +217,12 @@ def cases_of(
         result.append(
             Case(
                 "linear" if epilogue else "bmm" if batch > 1 else "mm",
-                *(dtype, layout, m, n, k, batch),
+                dtype,
+                layout,
+                m,
+                n,
+                k,
+                batch,
                 accumulation=("fast" if sparse else precision or "") if float8 else "",
                 epilogue="+".join(terms) or "none",
             )

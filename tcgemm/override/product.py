@@ -230,8 +230,14 @@ def bind_scaled_mm(
     if bias is not None and bias.shape != (b.shape[1],):
         return NOT_TORCHS
     return Product(
-        *("_scaled_mm", a, b, None, bias, None, 1.0, 1.0, None, out_dtype, scale_a, scale_b),
-        "fast" if use_fast_accum else "promoted",
+        "_scaled_mm",
+        a,
+        b,
+        bias=bias,
+        out_dtype=out_dtype,
+        scale_a=scale_a,
+        scale_b=scale_b,
+        precision="fast" if use_fast_accum else "promoted",
     )
 
 

@@ -44,7 +44,9 @@ def of_shapes(
     try:
         names = [request.dtype_name(dtype) for dtype in request.listed(dtypes, single=_SINGLE)]
         cases = request.cases_of(
-            *(request.shapes_of(shapes), names, request.layouts_of(layouts)),
+            request.shapes_of(shapes),
+            names,
+            request.layouts_of(layouts),
             epilogue=[],
             scales=scales,
             precision=precision,
