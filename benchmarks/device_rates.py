@@ -36,7 +36,7 @@ def nvidia_smi(fields: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(fields, (value.strip() for value in answer.split(",")), strict=True))
 
 
-def timed(call: Callable[[], Any]) -> dict[str, float | None]:
+def time_calls(call: Callable[[], Any]) -> dict[str, float | None]:
     """Microseconds a call, and the SM clock and power meanwhile."""
     sampler = Sampler(open_reader(DEVICE))
     timing = measure(
@@ -50,7 +50,7 @@ def gemm_rate(
 ) -> dict[str, float | None]:
     """A TN GEMM of `size`^3 on normal data."""
     a, b = (torch.randn(size, size, device=DEVICE).to(dtype) for _ in range(2))
-    time = timed(lambda: mm(a, b.t()))
+    time = time_calls(lambda: mm(a, b.t()))
     return {**time, "tflops": 2 * size**3 / time["us"] / 1e6}
 
 
@@ -58,14 +58,14 @@ def copy_rate(size: int) -> dict[str, float | None]:
     """A copy of this many bytes; bytes read and written count."""
     source = torch.randn(size // 4, device=DEVICE)
     target = torch.empty_like(source)
-    time = timed(lambda: target.copy_(source))
+    time = time_calls(lambda: target.copy_(source))
     return {**time, "gb_per_s": 2 * size / time["us"] / 1e3}
 
 
 def read_rate(size: int) -> dict[str, float | None]:
     """A sum over this many bytes, which writes next to nothing."""
     source = torch.randn(size // 4, device=DEVICE)
-    time = timed(source.sum)
+    time = time_calls(source.sum)
     return {**time, "gb_per_s": size / time["us"] / 1e3}
 
 
@@ -81,7 +81,7 @@ def device_rates() -> dict[str, Any]:
     rates["read 4 GiB"] = read_rate(MEMORY_BYTES)
     rates |= {f"L2 copy {size >> 20} MiB": copy_rate(size) for size in L2_BYTES}
     element = torch.zeros(1, device=DEVICE)
-    rates["launch"] = timed(lambda: element.add_(1))
+    rates["launch"] = time_calls(lambda: element.add_(1))
     return {
         "name": facts.name,
         "compute_capability": 10 * facts.major + facts.minor,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tcgemm
-from benchmarks.packed_weights import timed
+from benchmarks.packed_weights import time_calls
 from tcgemm.bench import results_file
 from tcgemm.integers.binary import OPERATIONS
 from tcgemm.testing import command_line, machine
@@ -48,7 +48,7 @@ def bit_calls(size: int, k: int) -> dict[str, Callable[[int], Any]]:
 
 def measure(kind: str, size: int, k: int, ms: float) -> dict[str, Any]:
     calls = int4_calls(size) if kind == "int4" else bit_calls(size, k)
-    row = {"kind": kind, "m": size, "n": size, "k": k, **timed(calls, 2, ms)}
+    row = {"kind": kind, "m": size, "n": size, "k": k, **time_calls(calls, 2, ms)}
     operations = 2.0 * size * size * k
     rates = (
         f"{name} {us:.1f} us, {operations / us / 1e6:.0f} TOP/s"

@@ -50,7 +50,7 @@ def torch_int4(n: int, k: int, group: int, count: int) -> list[tuple[torch.Tenso
     return result
 
 
-def timed(calls: Mapping[str, Callable[[int], Any]], sets: int, ms: float) -> dict[str, Any]:
+def time_calls(calls: Mapping[str, Callable[[int], Any]], sets: int, ms: float) -> dict[str, Any]:
     """The fields of a row: quartiles and medians of each call, the clock and the power."""
     sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
     timings = timing.measure(calls, sets, device="cuda", min_ms=ms, sampler=sampler)
@@ -103,7 +103,7 @@ def measure(format: str, n: int, k: int, ms: float) -> list[dict[str, Any]]:
                 "n": n,
                 "k": k,
                 "bytes": bytes_moved,
-                **timed(candidates, min(sets, 64), ms),
+                **time_calls(candidates, min(sets, 64), ms),
             }
         )
         print(line(rows[-1]), flush=True)

@@ -54,7 +54,7 @@ class Row(NamedTuple):
     slices: str = ""
 
     @property
-    def asked(self) -> str:
+    def request(self) -> str:
         """The text that asks for this row."""
         return f"{self.kernel}@{self.cluster}{self.slices}"
 

@@ -61,7 +61,7 @@ def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
     calls = {}
     for row in rows:
 
-        def call(index: int, kernel: str = row.asked) -> None:
+        def call(index: int, kernel: str = row.request) -> None:
             work.call_kernel(kernel, index)
 
         try:

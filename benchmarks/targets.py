@@ -321,7 +321,7 @@ class Outcome:
         return f"{word} so far" if self.missing else word
 
     @property
-    def met(self):
+    def is_met(self):
         return self.word == "PASS"
 
 
@@ -348,7 +348,7 @@ def _outcome(target, name, rows, details):
         len(target.cases()) - (0 if target.against == "self_baseline" else refusals),
         [target.repetitions(*pair) for pair in measurements],
         [row["max_error_ratio"] for row in rows if row["max_error_ratio"] is not None],
-        sum(protocol.missing(*pair, aims(pair[0])) for pair in measurements),
+        sum(protocol.repetitions_left(*pair, aims(pair[0])) for pair in measurements),
     )
 
 
@@ -414,7 +414,7 @@ def summary_lines(results):
             low, high = outcome.span
             span = f"{outcome.mean:6.3f} ({low:.3f}..{high:.3f}), lowest {outcome.lowest:5.3f}"
         text.append(f"  {outcome.name:50} {span:38} >= {outcome.least:.2f}  {outcome.word}")
-        passes += outcome.met
+        passes += outcome.is_met
     for dtype, spreads in edges.items():
         is_flat = max(spreads.values()) <= MAX_CLIFF
         span = ", ".join(f"{axis} {spread:.2f}" for axis, spread in spreads.items())

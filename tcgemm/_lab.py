@@ -23,7 +23,7 @@ def path() -> Path:
 @functools.cache
 def _library_file() -> ctypes.CDLL:
     """The loaded library; ImportError names the file and a remedy."""
-    file, suffix = path(), _chosen()
+    file, suffix = path(), _origin()
     if not file.is_file():
         raise ImportError(
             f"This part of tcgemm needs the library {file}{suffix}, which is not there; build it "
@@ -38,7 +38,7 @@ def _library_file() -> ctypes.CDLL:
         ) from error
 
 
-def _chosen() -> str:
+def _origin() -> str:
     return " (from TCGEMM_LAB_LIBRARY)" if os.environ.get("TCGEMM_LAB_LIBRARY") else ""
 
 
@@ -58,7 +58,7 @@ def function(name: str, argument: type[ctypes.Structure]) -> Callable[..., int]:
     size = own() if own else common(name.encode()) if common else None
     if size != ctypes.sizeof(argument):
         raise ImportError(
-            f"tcgemm's library {path()}{_chosen()} is of another version than this package; build "
+            f"tcgemm's library {path()}{_origin()} is of another version than this package; build "
             f"it again with: {_library.rebuild()}"
         )
     return library[f"tcgemm_lab_{name}"]

@@ -45,7 +45,7 @@ def _check_torch() -> None:
         )
 
 
-def _chosen() -> str:
+def _origin() -> str:
     return " (from TCGEMM_LIBRARY)" if os.environ.get("TCGEMM_LIBRARY") else ""
 
 
@@ -66,7 +66,7 @@ def _check_single(file: Path) -> None:
 
 def _other_operators(file: Path, what: str) -> ImportError:
     return ImportError(
-        f"tcgemm's operator library {file}{_chosen()} registers {what}; name the libtcgemm.so of "
+        f"tcgemm's operator library {file}{_origin()} registers {what}; name the libtcgemm.so of "
         f"this package in TCGEMM_LIBRARY or unset it, or build the library with: {rebuild()}"
     )
 
@@ -95,7 +95,7 @@ def load() -> None:
     file = path()
     if not file.is_file():
         raise ImportError(
-            f"tcgemm's operator library {file}{_chosen()} is not there, so nothing could be loaded "
+            f"tcgemm's operator library {file}{_origin()} is not there, so nothing could be loaded "
             f"into torch {torch.__version__}; build it with: {rebuild()}"
         )
     _check_single(file)

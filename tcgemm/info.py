@@ -207,7 +207,7 @@ def _holds(code: str, arch: str) -> bool:
     return float(code.rstrip("a")) >= (8.9 if arch == "sm89" else 8.0)
 
 
-def _built(family: str, row: dtypes.DType, accumulator: str) -> list[dict[str, Any]]:
+def _kernels_of(family: str, row: dtypes.DType, accumulator: str) -> list[dict[str, Any]]:
     """The kernels of this build for these types, as build()["configs"] has them."""
     dtype = F32_INPUT if row.name == "f32" else row.name
     dense = FAMILIES[family]
@@ -234,7 +234,7 @@ def _why_not(
         return "there is no such kernel"
     if build()["cuda"] is None:
         return "no CUDA kernel was built"
-    kernels = _built(family, row, accumulator)
+    kernels = _kernels_of(family, row, accumulator)
     if not kernels:
         return f"not among the kernels of this build (architectures {', '.join(build()['arches'])})"
     if capability is None:
@@ -266,7 +266,7 @@ def support() -> list[Support]:
                 kernels = ",".join(
                     dict.fromkeys(
                         "{arch}_{input}_{accumulator}_".format(**kernel)
-                        for kernel in _built(family, row, accumulator)
+                        for kernel in _kernels_of(family, row, accumulator)
                     )
                 )
                 rows.append(Support(row.name, accumulator, family, not why, why, kernels))
@@ -280,14 +280,14 @@ def _operands(kernel: dict[str, Any]) -> str:
         return f"{first} {kernel['sparse']} by {second}"
     if kernel["terms"] > 1:
         return f"f32 as {kernel['terms']} {a} terms"
-    if a == F32_INPUT or _multiplied(kernel)[1] != a:
-        return f"f32 as {_multiplied(kernel)[1]}"
+    if a == F32_INPUT or _instruction_types(kernel)[1] != a:
+        return f"f32 as {_instruction_types(kernel)[1]}"
     if bits := kernel["weight_bits"]:
         b = f"a packed weight of {bits} bits"
     return a if a == b else f"{a} by {b}"
 
 
-def _multiplied(kernel: dict[str, Any]) -> tuple[str, ...]:
+def _instruction_types(kernel: dict[str, Any]) -> tuple[str, ...]:
     """Architecture and types of a kernel's instruction, and whether its a is sparse: f32 that is
     added up as f64 becomes it."""
     arch, a, b, accumulator = (kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
@@ -301,7 +301,7 @@ def support_table() -> str:
     kinds: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for kernel in catalog():
         sums = "scales of blocks" if kernel["block_scaled"] else "promoted"
-        key = (*_multiplied(kernel), _operands(kernel), sums if kernel["promoted"] else "")
+        key = (*_instruction_types(kernel), _operands(kernel), sums if kernel["promoted"] else "")
         kind = kinds.setdefault(key, {"layouts": [], "tiles": []})
         source = {"RS": " (RS)", "SS": ""}[kernel["operand_source"]]
         kind["layouts"].append(kernel["layout"] + source)

@@ -129,7 +129,7 @@ def timings_of(
         def time_slice(call: waiting.Call) -> list[float]:
             return [waiting.microseconds(call, device) for _ in range(steps_a_round(conditions))]
 
-        return waiting.alternating(works, ROUNDS, time_slice, sampler, failures), sampler
+        return waiting.time_alternately(works, ROUNDS, time_slice, sampler, failures), sampler
     if mode == "eager":
         return waiting.eager(works, device, ms, sampler, failures), sampler
     calls = {name: work.captured for name, work in works.items()}

@@ -91,7 +91,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def announce(selection: Sequence[cases.Case], options: argparse.Namespace) -> None:
     """Prints what would be measured."""
     for case in selection:
-        names = [variant.name for variant in variants.chosen(case.task, options.variants)]
+        names = [variant.name for variant in variants.select(case.task, options.variants)]
         size = f"{case.weights / 1e9:.2f} billion weights"
         print(f"{case.name}, {size}: {', '.join(names)}")
 
@@ -138,7 +138,7 @@ def is_done(case: cases.Case, rows: list[record.Row], options: argparse.Namespac
     expected = {
         (mode, variant.name)
         for mode in case.modes(torch.device(options.device))
-        for variant in variants.chosen(case.task, options.variants)
+        for variant in variants.select(case.task, options.variants)
     }
     place = (case.model, case.sizes.blocks, case.task, case.batch, case.tokens)
     rows_done = {
@@ -189,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{options.minutes:g} minutes are over; --resume goes on.")
             break
         print(f"{case.name}, {case.weights / 1e9:.2f} billion weights", flush=True)
-        rows = measure(case, variants.chosen(case.task, options.variants), conditions)
+        rows = measure(case, variants.select(case.task, options.variants), conditions)
         results["models"][case.model] = asdict(case.sizes)
         for row in rows:
             record.put(results, row)

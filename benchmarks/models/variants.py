@@ -77,7 +77,7 @@ VARIANTS = (
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
-def chosen(task: str, names: tuple[str, ...] = ()) -> list[Variant]:
+def select(task: str, names: tuple[str, ...] = ()) -> list[Variant]:
     """The variants of a task: the baseline, and those named; without names, the default ones."""
     return [
         variant

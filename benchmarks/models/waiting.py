@@ -29,7 +29,7 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:200]
 
 
-def alternating(
+def time_alternately(
     calls: Mapping[str, Call],
     rounds: int,
     time_slice: Slice,
@@ -73,5 +73,5 @@ def eager(
             samples.append(microseconds(call, device))
         return samples
 
-    first = alternating(calls, 1, time_slice, telemetry.Sampler(None), failures)
-    return alternating({n: calls[n] for n in first}, rounds, time_slice, sampler, failures)
+    first = time_alternately(calls, 1, time_slice, telemetry.Sampler(None), failures)
+    return time_alternately({n: calls[n] for n in first}, rounds, time_slice, sampler, failures)

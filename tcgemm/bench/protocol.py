@@ -135,7 +135,7 @@ def ratios(row: Row, detail: Detail) -> dict[str, float]:
     return {name: ratio for name, ratio in values.items() if ratio is not None}
 
 
-def missing(row: Row, detail: Detail, aims: Aims, limit: int = REPETITIONS) -> int:
+def repetitions_left(row: Row, detail: Detail, aims: Aims, limit: int = REPETITIONS) -> int:
     """How many repetitions the case still needs; `limit` is the number where no ratio is clear."""
     runs = repetitions(row, detail)
     if not runs:

@@ -338,7 +338,7 @@ class Run:
     reader: Reader | None
     path: Path | None
     results: Results
-    known: dict[str, tuple[Row, Detail]]  # the cases of this commit, measured now or before
+    pairs: dict[str, tuple[Row, Detail]]  # the cases of this commit, measured now or before
 
     def __init__(
         self, options: argparse.Namespace, folder: Path | None, targets: Targets | None = None
@@ -350,7 +350,7 @@ class Run:
         out: Path | None = options.out or (None if options.max_size else folder)
         self.path = None if out is None else self._file(out)
         self.results = results_file.load(self.path) if self.path else results_file.empty()
-        self.known = self._measured(folder) if options.resume else {}
+        self.pairs = self._measured(folder) if options.resume else {}
         self.results["header"] = machine.facts(options.device) | {"method": METHOD}
         self.reader = telemetry.open_reader(options.device)
 
@@ -369,35 +369,37 @@ class Run:
                     rows[name] = protocol.merged(rows.get(name), pair)
         return rows
 
-    def found(self, case: Case) -> tuple[Row, Detail] | None:
+    def result_of(self, case: Case) -> tuple[Row, Detail] | None:
         """(row, detail) of a case, if --resume found it or this run has measured it."""
-        return self.known.get(results_file.key(as_row(case, self.gpu, {})))
+        return self.pairs.get(results_file.key(as_row(case, self.gpu, {})))
 
-    def missing(self, case: Case) -> int:
+    def repetitions_left(self, case: Case) -> int:
         """How many repetitions a case still needs. A case that failed in this run needs none."""
-        result = self.found(case)
+        result = self.result_of(case)
         if result is None:
             return self.options.repetitions
         if result[0]["us"] is None:
             return 0
-        return protocol.missing(*result, aims_of(case, self.targets), self.options.repetitions)
+        return protocol.repetitions_left(
+            *result, aims_of(case, self.targets), self.options.repetitions
+        )
 
     def count(self, case: Case) -> int:
         """How many repetitions a case has."""
-        result = self.found(case)
+        result = self.result_of(case)
         return 0 if result is None else len(protocol.repetitions(*result))
 
     def case(self, case: Case) -> None:
         """Measures one repetition of a case, and stores the case with the earlier ones."""
         row, detail = self._measure(case)
-        earlier = self.found(case)
+        earlier = self.result_of(case)
         if row["us"] is not None:
             before = protocol.repetitions(*earlier) if earlier else []
             row, detail = protocol.combined(
                 row, detail, [*before, protocol.repetition(row, detail)]
             )
         name = results_file.key(row)
-        self.known[name] = row, detail
+        self.pairs[name] = row, detail
         if row["us"] is not None or earlier is None:
             results_file.put(self.results, row, detail)
             if self.path:
@@ -405,7 +407,7 @@ class Run:
         print(line(case, row, detail), flush=True)
 
     def _measure(self, case: Case) -> tuple[Row, Detail]:
-        earlier = self.found(case)
+        earlier = self.result_of(case)
         checks = (earlier[0]["max_error_ratio"], earlier[0]["exact"]) if earlier else None
         aims = aims_of(case, self.targets)
         common = (self.options, self.gpu, self.commit, self.reader)
@@ -419,7 +421,7 @@ class Run:
         stop = time.monotonic() + 60 * self.options.minutes
         for repetition in range(self.options.repetitions):
             for case in cases:
-                if self.count(case) > repetition or not self.missing(case):
+                if self.count(case) > repetition or not self.repetitions_left(case):
                     continue
                 if time.monotonic() > stop:
                     print(f"{self.options.minutes:g} minutes are over; --resume goes on.")
@@ -432,10 +434,10 @@ class Run:
 
     def summary(self, cases: Sequence[Case]) -> tuple[list[str], int]:
         """(the last lines, how many cases failed or are wrong)."""
-        results = [(case, self.found(case)) for case in cases]
+        results = [(case, self.result_of(case)) for case in cases]
         rows = [(case, *result) for case, result in results if result is not None]
         failures = sum(is_wrong(row) for _, row, _ in rows)
-        counts = [self.missing(case) for case in cases]
+        counts = [self.repetitions_left(case) for case in cases]
         text = [f"{counts.count(0)} of {len(cases)} cases done, {failures} failed or wrong."]
         if sum(counts):
             text.append(f"At most {sum(counts)} repetitions are missing.")

@@ -68,7 +68,7 @@ def _show(results: dict[str, Any], documents: Sequence[str], folder: Path | None
 def _without_gpu(documents: Sequence[str], folder: Path | None) -> None:
     print("torch finds no CUDA GPU. On one this would measure:\n")
     for document in documents:
-        print(tables.planned(document), end="\n\n")
+        print(tables.table_of_steps(document), end="\n\n")
     files = measure.stored()
     if not files:
         print("No results are stored with this tcgemm.")

@@ -208,15 +208,15 @@ def _forward_slice(
 ) -> list[float]:
     """Microseconds of forwards that follow one another for `seconds`, after one to warm up."""
 
-    def timed() -> float:
+    def time_once() -> float:
         start = time.perf_counter()
         forward()
         for gpu in gpus:
             torch.cuda.synchronize(gpu)
         return (time.perf_counter() - start) * 1e6
 
-    timed()
+    time_once()
     samples, begin = [], time.perf_counter()
     while not samples or time.perf_counter() - begin < seconds:
-        samples.append(timed())
+        samples.append(time_once())
     return samples

@@ -36,7 +36,7 @@ Shape = str | Sequence[int]
 Baseline = TorchBaseline | Callable[..., Any]
 
 
-def listed(value: Any, *, single: tuple[type, ...]) -> list[Any]:
+def as_list(value: Any, *, single: tuple[type, ...]) -> list[Any]:
     """The values of an argument that is one value or several."""
     if isinstance(value, single) or callable(value) or not isinstance(value, Iterable):
         return [value]
@@ -94,7 +94,7 @@ def dtype_name(value: Any) -> str:
 
 def layouts_of(layouts: Any) -> list[Layout]:
     """The layouts of the argument, checked."""
-    names = listed(layouts, single=(str,))
+    names = as_list(layouts, single=(str,))
     for layout in names:
         if layout not in operands.LAYOUTS:
             raise refuse(
@@ -107,7 +107,7 @@ def layouts_of(layouts: Any) -> list[Layout]:
 def baselines_of(baselines: Any) -> dict[str, Callable[..., Any] | None]:
     """{name: None for a baseline of torch, or the caller's function}."""
     functions: dict[str, Callable[..., Any] | None] = {}
-    for item in listed(baselines, single=(str,)):
+    for item in as_list(baselines, single=(str,)):
         if callable(item):
             name = getattr(item, "__name__", type(item).__name__)
             if name in (*functions, *BASELINES, "tcgemm"):

@@ -96,7 +96,7 @@ def compare_shapes(
     """tcgemm.compare with shapes. Everything is checked before anything is measured."""
     cases = request.cases_of(
         request.shapes_of(shapes),
-        [request.dtype_name(item) for item in request.listed(dtypes, single=(str, torch.dtype))],
+        [request.dtype_name(item) for item in request.as_list(dtypes, single=(str, torch.dtype))],
         request.layouts_of(layouts),
         epilogue=request.epilogue_of(bias, activation, residual),
         scales=scales,

@@ -30,7 +30,7 @@ from torch import nn
 
 import tcgemm
 from tcgemm import _library, info
-from tcgemm.demo.products import missing, products
+from tcgemm.demo.products import products, why_no_kernel
 from tcgemm.testing import progress
 from tcgemm.testing.amx import avoid_forbidden_amx
 
@@ -152,7 +152,7 @@ def quantised(network: nn.Module, data: Data, device: str) -> dict[str, float]:
     multiplies; it is as before afterwards."""
     accuracies = {}
     for name, dtype in QUANTISED.items():
-        if missing(device, dtype):
+        if why_no_kernel(device, dtype):
             continue
         report = tcgemm.swap_linear(network, to=tcgemm.nn.QuantLinear, dtype=dtype)
         accuracies[f"tcgemm.nn.QuantLinear, {name}"] = evaluate(network, data, device)
@@ -186,7 +186,7 @@ def sparse(
 
     -> ({name: accuracy in %}, what there is to say); no accuracies where the GPU has no kernel.
     """
-    if missing(device, torch.bfloat16, "2:4"):
+    if why_no_kernel(device, torch.bfloat16, "2:4"):
         return {}, "is left out: this GPU has no kernel for it"
     network = copy.deepcopy(network).bfloat16()
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]

@@ -67,7 +67,7 @@ CHECK_BUDGET: dict[str, float] = {"cuda": 3e12, "cpu": 2e9}
 TIMED_MS: dict[str, float] = {"cuda": 40.0, "cpu": 30.0}
 
 
-def missing(device: str, dtype: torch.dtype, kind: str = "") -> str | None:
+def why_no_kernel(device: str, dtype: torch.dtype, kind: str = "") -> str | None:
     """Why this GPU has no kernel for products of the torch dtype, or None. The kind
     of b is "2:4" or "int4"."""
     a = torch.zeros(64, 64, device=device).to(dtype)
@@ -94,7 +94,7 @@ def products(device: str, seed: int) -> str | None:
     faults = []
     for name, shapes in DTYPES[device].items():
         dtype, _, kind = name.partition(" ")
-        if missing(device, operands.DTYPES[dtype], kind):
+        if why_no_kernel(device, operands.DTYPES[dtype], kind):
             print(f"  {name:9} this GPU has no kernel for it")
             continue
         for layouts, *shape in shapes[device]:

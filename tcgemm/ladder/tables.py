@@ -43,7 +43,7 @@ def of(results: dict[str, Any], documents: Sequence[str]) -> list[Table]:
     return tables
 
 
-def planned(document: str) -> Table:
+def table_of_steps(document: str) -> Table:
     """The steps of a ladder, without results."""
     lines = [
         {"step": step.name, "idea": step.idea, "operands": step.operands, "sums": step.sums}

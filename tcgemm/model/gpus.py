@@ -135,7 +135,7 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
     )
 
 
-def known() -> list[Costs]:
+def all_costs() -> list[Costs]:
     """The published GPUs, and the GPUs of tcgemm.info.devices().
 
     Cycles come from stored results of the probe; a GPU that was not measured has none.
@@ -176,13 +176,13 @@ def costs(name: str) -> Costs:
 
     ValueError: there is no such GPU or file, or the file has no costs.
     """
-    by_name = {gpu.name.lower().replace(" ", ""): gpu for gpu in known()}
+    by_name = {gpu.name.lower().replace(" ", ""): gpu for gpu in all_costs()}
     key = name.lower().replace(" ", "")
     if key in by_name:
         return by_name[key]
     path = Path(name)
     if not path.is_file():
-        names = ", ".join(gpu.name for gpu in known())
+        names = ", ".join(gpu.name for gpu in all_costs())
         raise ValueError(
             f"{name!r} is no GPU and no file; expected a JSON file, or one of {names}."
         )

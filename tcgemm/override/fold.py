@@ -201,7 +201,7 @@ def _call(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
     return node
 
 
-def wanted(node: Node, policy: Policy) -> bool:
+def is_taken(node: Node, policy: Policy) -> bool:
     """Does tcgemm take this product, as far as is known before it runs?"""
     if node.op != "call_function" or node.target not in _PRODUCTS:
         return False
@@ -232,7 +232,7 @@ class FoldPass:
         if choices is None or compiles_ahead_of_time():
             return
         for node in list(graph.nodes):
-            if wanted(node, choices.policy):
+            if is_taken(node, choices.policy):
                 fold = Fold(node)
                 while fold.extend():
                     pass

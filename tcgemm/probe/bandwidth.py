@@ -33,7 +33,7 @@ class Traffic(NamedTuple):
     passes: int
 
     @property
-    def moved(self) -> int:
+    def bytes_moved(self) -> int:
         """Bytes that are read and written."""
         return self.blocks * self.chunk * self.passes * (2 if self.mover.kind == "copy" else 1)
 
@@ -81,9 +81,9 @@ def measure(session: Session, row: str, _options: object) -> Iterator[dict[str, 
         "row": row,
         "mode": "chip",
         "bytes": plan.bytes,
-        "moved": plan.moved,
+        "moved": plan.bytes_moved,
         "ms": ms,
-        "rate": plan.moved / ms / 1e6,
+        "rate": plan.bytes_moved / ms / 1e6,
         "unit": "GB/s",
     }
     if row == "DRAM copy":

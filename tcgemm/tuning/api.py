@@ -152,7 +152,7 @@ def run(
             rows.append(row_of(case, gpu, seconds))
             row = rows[-1]
             if row["us"] is not None:
-                store({row["product"]: kept(row) if row["stored"] else None})
+                store({row["product"]: kept_fields(row) if row["stored"] else None})
             progress(f"{number} of {len(cases)}: {line(row)}")
     return Tuning(rows, tuned.path_of(name), machine.facts(gpu), skipped)
 
@@ -171,7 +171,7 @@ def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
         return {**row, **fields, "why": baseline.reason(error)}
 
 
-def kept(row: dict[str, Any]) -> dict[str, Any]:
+def kept_fields(row: dict[str, Any]) -> dict[str, Any]:
     """What the file keeps of a row."""
     names = ("product", "kernel", "us", "planned", "planned_us")
     return {name: row[name] for name in names} | {"date": machine.now()}

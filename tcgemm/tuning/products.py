@@ -42,7 +42,7 @@ def of_shapes(
 ) -> list[Case]:
     """The cases of shapes, which tcgemm.compare takes as well."""
     try:
-        names = [request.dtype_name(dtype) for dtype in request.listed(dtypes, single=_SINGLE)]
+        names = [request.dtype_name(dtype) for dtype in request.as_list(dtypes, single=_SINGLE)]
         cases = request.cases_of(
             request.shapes_of(shapes),
             names,

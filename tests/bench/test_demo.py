@@ -131,11 +131,13 @@ def test_demo_on_a_gpu(capsys):
     out = capsys.readouterr().out
     assert "bf16 autocast" in out
     for dtype, accumulator in (("bf16", "f32"), ("e4m3", "f32"), ("s8", "s32"), ("f64", "f64")):
-        if demo.missing("cuda", demo_products.operands.DTYPES[dtype]):  # in a build for older GPUs
+        if demo.why_no_kernel(
+            "cuda", demo_products.operands.DTYPES[dtype]
+        ):  # in a build for older GPUs
             assert dtype != "bf16" and f"{dtype:9} this GPU has no kernel for it" in out
         else:
             assert f"_{dtype}_{accumulator}_" in out
-    lacks = demo.missing("cuda", torch.bfloat16, "2:4")
+    lacks = demo.why_no_kernel("cuda", torch.bfloat16, "2:4")
     assert ("_sparse " in out and "SparseLinear24, compressed" in out) is not bool(lacks)
 
 

@@ -92,9 +92,9 @@ def test_variants_run_what_they_are_named():
         with variant.session():
             assert variants.tcgemm.override.is_active() == variant.diverted
         assert not variants.tcgemm.override.is_active()
-    default = {choice.name for task in ("train", "decode") for choice in variants.chosen(task)}
+    default = {choice.name for task in ("train", "decode") for choice in variants.select(task)}
     assert default == set(variants.BY_NAME) - {"Linear compiled"}
-    assert [choice.name for choice in variants.chosen("train", ("use",))] == ["torch", "use"]
+    assert [choice.name for choice in variants.select("train", ("use",))] == ["torch", "use"]
 
 
 def test_a_variant_that_fails_has_a_sentence(tmp_path, capsys, monkeypatch):
@@ -127,7 +127,7 @@ def test_a_failure_after_the_warm_up_leaves_the_others(monkeypatch):
     monkeypatch.setattr(measure.training.Training, "__call__", late)
     [case] = cases.cases(("smoke",), ("train",))
     conditions = measure.Conditions(torch.device("cpu"), "abc", steps=8, say=lambda text: None)
-    rows = measure.measure(case, variants.chosen("train", ("Linear",)), conditions)
+    rows = measure.measure(case, variants.select("train", ("Linear",)), conditions)
     assert rows[0]["failure"] == "OutOfMemoryError: CUDA out of memory." and not rows[0]["us"]
     assert rows[1]["us"] > 0 and rows[1]["ratio"] is None and rows[1]["loss"] < 5
 
@@ -162,7 +162,7 @@ def test_a_gpu_measures_both_modes(tmp_path):
     conditions = measure.Conditions(device, "abc", steps=8, ms=20.0)
     for task, batch in (("train", 2), ("decode", 1)):
         case = cases.Case("tiny", sizes, task, batch, 256)
-        selection = [variant for variant in variants.chosen(task) if not variant.compiled]
+        selection = [variant for variant in variants.select(task) if not variant.compiled]
         rows = measure.measure(case, selection, conditions)
         modes = {"train": {"eager"}, "decode": {"graph", "eager"}}[task]
         assert {row["mode"] for row in rows} == modes and len(rows) == len(modes) * len(selection)

@@ -51,7 +51,7 @@ def test_other_candidates_have_medians_as_well():
 def test_stored_rows_without_repetitions_count_as_one():
     result, detail = measured(1.02)
     assert protocol.span(result, detail) == (1.02, 1.02)
-    assert protocol.missing(result, detail, {}) == 2
+    assert protocol.repetitions_left(result, detail, {}) == 2
     failure = {**result, "us": None, "ratio": None}
     assert protocol.repetitions(failure, {"error": "x"}) == []
 
@@ -68,12 +68,14 @@ def test_stored_rows_without_repetitions_count_as_one():
     ],
 )
 def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
-    assert protocol.missing(*measured(ratio), aims) == missing
+    assert protocol.repetitions_left(*measured(ratio), aims) == missing
 
 
 def test_a_case_without_a_ratio_is_measured_once():
     result, detail = measured(1.0)
-    assert protocol.missing({**result, "ratio": None, "baseline_us": None}, detail, {}) == 0
+    assert (
+        protocol.repetitions_left({**result, "ratio": None, "baseline_us": None}, detail, {}) == 0
+    )
 
 
 def test_a_claim_holds_for_the_whole_range():

@@ -168,6 +168,6 @@ def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
     assert rows.is_done(card["name"], data)
     work = Workload(recording.case_of(problem), "cuda")
     for row in recording.rows_of(data):
-        kernel = row.asked
+        kernel = row.request
         plan = tcgemm.explain(work.operands.a[0], work.operands.b[0], **work.options, kernel=kernel)
         assert recording.Row(plan.kernel, plan.cluster) == row

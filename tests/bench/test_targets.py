@@ -20,8 +20,8 @@ def test_aims_are_targets_and_limits():
 
 def test_targets_are_met_missed_or_open():
     outcomes = targets.outcomes(measured())
-    assert len(outcomes) == len(TARGETS) and all(outcome.met for outcome in outcomes)
-    assert not any(outcome.met for outcome in targets.outcomes(measured(0.9)))
+    assert len(outcomes) == len(TARGETS) and all(outcome.is_met for outcome in outcomes)
+    assert not any(outcome.is_met for outcome in targets.outcomes(measured(0.9)))
     assert targets.outcomes(results_file.empty()) == []
     results = measured()
     about = TARGETS[1].is_about
@@ -67,17 +67,17 @@ def test_the_range_of_a_mean_decides():
         return targets.Outcome(target, target.name, 2, repetitions, [], missing)
 
     result = outcome([[2.2, 2.3, 2.4], [2.21, 2.5, 2.3]])
-    assert result.met and result.span[0] == math.sqrt(2.2 * 2.21) and result.lowest == 2.3
+    assert result.is_met and result.span[0] == math.sqrt(2.2 * 2.21) and result.lowest == 2.3
     assert outcome([[2.1, 2.3, 2.4], [2.21, 2.5, 2.3]]).word == "UNCLEAR"
     assert outcome([[2.1, 2.1, 2.0], [2.21, 2.2, 2.1]]).word == "MISS"
-    assert outcome([[5.0], [2.21, 2.5, 2.3]]).met  # a clear ratio has one repetition
+    assert outcome([[5.0], [2.21, 2.5, 2.3]]).is_met  # a clear ratio has one repetition
     assert outcome([[2.2], [2.3]], missing=4).word == "PASS so far"
-    assert not outcome([[2.2], [2.3]], missing=4).met
+    assert not outcome([[2.2], [2.3]], missing=4).is_met
 
 
 def test_each_shape_has_to_be_as_fast_as_its_target():
     outcomes = {outcome.name: outcome for outcome in targets.outcomes(highest(1.01))}
-    assert len(outcomes) == 4 and all(outcome.met for outcome in outcomes.values())
+    assert len(outcomes) == 4 and all(outcome.is_met for outcome in outcomes.values())
     results = highest(1.2)
     slow = next(r for r in results["rows"] if r["m"] == 512 and r["layout"] == "NN")
     repetitions = results["details"][results_file.key(slow)]["repetitions"]

@@ -12,7 +12,7 @@ import torch
 import tcgemm
 
 from support.calls import Recorder
-from support.uses import registered
+from support.uses import registered_kernels
 
 A = torch.randn(6, 8, generator=torch.Generator().manual_seed(3))
 W = torch.randn(5, 8, generator=torch.Generator().manual_seed(4))
@@ -29,15 +29,15 @@ def counts(use):
 
 @pytest.fixture(autouse=True)
 def torch_is_as_before():
-    before = registered()
+    before = registered_kernels()
     yield
-    assert registered() == before
+    assert registered_kernels() == before
 
 
 def test_a_block_takes_products_and_ends():
     before = product()
     with tcgemm.use() as u:
-        assert u.active and registered()[0].count("tcgemm/override")
+        assert u.active and registered_kernels()[0].count("tcgemm/override")
         within = product()
     assert not u.active and counts(u) == (1, 0)
     assert torch.equal(within, tcgemm.mm(A, W.t()))
@@ -121,7 +121,7 @@ def test_a_generator_that_is_dropped_ends_its_block():
 def test_a_use_that_nobody_holds_goes_on():
     tcgemm.use()
     gc.collect()
-    assert "tcgemm/override" in registered()[0]
+    assert "tcgemm/override" in registered_kernels()[0]
     use = next(item for item in gc.get_objects() if type(item).__name__ == "Use" and item.active)
     product()
     use.end()

@@ -422,7 +422,7 @@ def test_traffic():
     l2, sms = 60 << 20, 132
     read, copy_ = (bandwidth.traffic(f"DRAM {kind}", l2, sms) for kind in ("read", "copy"))
     assert read.bytes >= 4 * l2 and read.chunk == read.stride == 512 * 1024
-    assert read.moved == read.bytes == copy_.bytes and copy_.moved == 2 * copy_.bytes
+    assert read.bytes_moved == read.bytes == copy_.bytes and copy_.bytes_moved == 2 * copy_.bytes
     assert copy_.kernel == "dram_copy" and copy_.chunk == copy_.stride == 256 * 16
     assert bandwidth.traffic("L2 copy", l2, sms).chunk == 512 * 8 * 16
     small = bandwidth.traffic("L2 read, one 512 KB", l2, sms)

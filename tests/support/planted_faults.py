@@ -59,7 +59,7 @@ def faults() -> list[Fault]:
     return [Fault(name, **table) for name, table in tomllib.loads(LIST.read_text()).items()]
 
 
-def tracked(revision: str | None) -> dict[str, bytes]:
+def tracked_files(revision: str | None) -> dict[str, bytes]:
     """Name -> content of the files of a commit, or of the checkout's tracked files as they are."""
     command = ["git", "archive", revision] if revision else ["git", "ls-files", "-z"]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
@@ -80,7 +80,7 @@ def write(name: str, content: bytes) -> None:
 
 def copy_files(revision: str | None) -> None:
     """The copy has these files, and in its folder build what earlier runs have compiled."""
-    files = tracked(revision)
+    files = tracked_files(revision)
     for path in COPY.rglob("*"):
         name = str(path.relative_to(COPY))
         if path.is_file() and not name.startswith("build/") and name not in files:

@@ -10,7 +10,7 @@ AT = (
 )
 
 
-def registered():
+def registered_kernels():
     """Every kernel of some aten functions, as torch's dispatcher tells them."""
     return [torch._C._dispatch_dump(f"aten::{name}") for name in AT]
 
