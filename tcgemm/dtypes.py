@@ -108,8 +108,8 @@ def named(value: Any) -> Any:
 def short_name(dtype: torch.dtype | str) -> str:
     """The name in csrc/core/dtype.h of a torch dtype or of its name: "bf16" for torch.bfloat16,
     "torch.bfloat16" and "bfloat16". Other words come back as they are."""
-    dtype = named(dtype)
-    return NAMES.get(dtype, str(dtype))
+    value = named(dtype)
+    return NAMES.get(value, str(value))
 
 
 def supported(device_type: str) -> tuple[torch.dtype, ...]:
