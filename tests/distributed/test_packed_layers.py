@@ -3,16 +3,15 @@
 import pytest
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
 from tcgemm.nn import PackedLinear
 from tcgemm.ops.dtensor import full_tensor
 
-from support import processes
+from support import processes, sharding
 from support.packed_weight_cases import bits
+from support.sharding import shard
 
 R, S0, S1 = Replicate(), Shard(0), Shard(1)
 formats = pytest.mark.parametrize("format", ["int4", "e4m3", "nvfp4"])
@@ -30,12 +29,7 @@ def ones():
 
 
 def with_ddp(rank, format):
-    model, expected = DistributedDataParallel(model_of(rank, format)), model_of(0, format)
-    model(ones()).sum().backward()
-    out = expected(ones())
-    out.sum().backward()
-    assert processes.same(model(ones()), out)
-    torch.testing.assert_close(model.module[0].weight.grad, expected[0].weight.grad)
+    sharding.with_ddp(rank, lambda seed: model_of(seed, format), ones())
 
 
 @formats
@@ -44,10 +38,8 @@ def test_ddp_sends_the_packed_weights(format, device):
 
 
 def with_fsdp(rank, format):
-    mesh = processes.mesh()
     model, expected = model_of(0, format), model_of(0, format)
-    for layer in (*model, model):
-        fully_shard(layer, mesh=mesh)
+    shard(model, mesh=processes.mesh())
     assert processes.same(model(ones()), expected(ones()))
     model(ones()).sum().backward()
     state = model.state_dict()

@@ -3,15 +3,15 @@
 import pytest
 import torch
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
-from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
 from tcgemm.nn import QuantLinear
 from tcgemm.ops.dtensor import full_tensor
 
-from support import processes
+from support import processes, sharding
+from support.sharding import shard
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8])
 
@@ -28,12 +28,7 @@ def ones(columns=16):
 
 
 def with_ddp(rank, dtype):
-    model, expected = DistributedDataParallel(model_of(rank, dtype)), model_of(0, dtype)
-    model(ones()).sum().backward()
-    out = expected(ones())
-    out.sum().backward()
-    assert processes.same(model(ones()), out)
-    torch.testing.assert_close(model.module[0].weight.grad, expected[0].weight.grad)
+    sharding.with_ddp(rank, lambda seed: model_of(seed, dtype), ones())
 
 
 @dtypes
@@ -45,8 +40,7 @@ def with_fsdp(rank, dtype, mixed):
     mesh = processes.mesh()
     model, expected = model_of(0, dtype), model_of(0, dtype)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if mixed else MixedPrecisionPolicy()
-    for layer in (*model, model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    shard(model, mesh=mesh, mp_policy=policy)
     x = ones()
     reference = expected.bfloat16() if mixed else expected
     assert processes.same(model(x), reference(x.bfloat16() if mixed else x))
@@ -56,9 +50,7 @@ def with_fsdp(rank, dtype, mixed):
     for name, tensor in model_of(0, dtype).state_dict().items():
         full = full_tensor(state[name])
         assert full.dtype is tensor.dtype and torch.equal(full.float(), tensor.float())
-    twin = model_of(1, dtype)
-    for layer in (*twin, twin):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    twin = shard(model_of(1, dtype), mesh=mesh, mp_policy=policy)
     twin.load_state_dict(state)
     assert torch.equal(twin(x), model(x))
 

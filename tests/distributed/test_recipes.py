@@ -29,6 +29,7 @@ from tcgemm.integrations.tensor_parallel import ColwiseParallel as OurColwise
 from tcgemm.nn import QuantLinear, SparseLinear24
 
 from support import pages, processes
+from support.sharding import shard
 
 
 def run_page(rank, page):
@@ -56,12 +57,6 @@ def model_of(to=tcgemm.nn.Linear, **options):
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20))
     tcgemm.swap_linear(model, to=to, **options)
-    return model
-
-
-def sharded(model, **options):
-    for layer in (*model, model):
-        fully_shard(layer, **options)
     return model
 
 
@@ -102,7 +97,7 @@ def limits_of_dtypes(rank):
     with pytest.raises(ValueError, match="Cannot flatten integer dtype tensors"):
         FullyShardedDataParallel(integers, device_id=torch.device("cpu"))
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
-    model = sharded(model_of(QuantLinear, dtype=torch.float8_e4m3fn))
+    model = shard(model_of(QuantLinear, dtype=torch.float8_e4m3fn))
     state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     with pytest.raises(RuntimeError, match="Invalid scalar type"):
         set_model_state_dict(model, state if rank == 0 else {}, options=options)
@@ -118,11 +113,11 @@ def mixed_precision(rank):
     x = torch.ones(3, 16)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     with pytest.raises(RuntimeError, match=r"weight is torch.float32, but x is torch.bfloat16"):
-        sharded(model, mp_policy=policy)(x)
+        shard(model, mp_policy=policy)(x)
     model = model_of(SparseLinear24)
     for layer in model:
         layer.weight = layer.weight.to(torch.bfloat16)
-    out = sharded(model, mp_policy=policy)(x)
+    out = shard(model, mp_policy=policy)(x)
     assert out.dtype is torch.bfloat16 and model[0].bias.dtype is torch.float32
 
 
@@ -132,10 +127,10 @@ def test_mixed_precision_of_frozen_sparse_layers():
 
 def state_dicts_of_sharded_models(rank):
     for to in (tcgemm.nn.Linear, QuantLinear):
-        model = sharded(model_of(to))
+        model = shard(model_of(to))
         assert get_model_state_dict(model).keys() == model.state_dict().keys()
     for options in ({"learns": True}, {}):
-        model = sharded(model_of(SparseLinear24, **options))
+        model = shard(model_of(SparseLinear24, **options))
         assert "0.weight.metadata" in get_model_state_dict(model)
         assert get_model_state_dict(model).keys() == model.state_dict().keys()
 
@@ -146,11 +141,11 @@ def test_get_model_state_dict_takes_every_layer():
 
 def swaps_of_sharded_models(rank):
     reason = "is sharded, as a FSDPLinear; swap before fully_shard"
-    model = sharded(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
+    model = shard(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
     assert tcgemm.swap_linear(model).skipped == {"0": reason, "1": reason}
     model = nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20))
     report = tcgemm.swap_linear(model)
-    sharded(model)
+    shard(model)
     with pytest.raises(RuntimeError, match=r"nothing is undone.*fully_shard after undo"):
         report.undo()
 

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -13,6 +12,7 @@ from tcgemm.nn import SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.sharding import shard
 
 STEPS = 6
 
@@ -52,9 +52,7 @@ def train(rank, kind):
         model = DistributedDataParallel(model_of(rank, **OPTIONS))
         layers = model.module
     else:
-        model = layers = model_of(**OPTIONS)
-        for layer in (*model, model):
-            fully_shard(layer, mesh=processes.mesh())
+        model = layers = sharded(0, processes.mesh())
     reference = model_of(**OPTIONS)
     expected = losses_of(reference)
     torch.testing.assert_close(losses_of(model), expected, rtol=1e-5, atol=1e-6)
@@ -87,10 +85,7 @@ def test_ddp_sends_a_frozen_weight(device):
 
 
 def sharded(seed, mesh):
-    model = model_of(seed, **OPTIONS)
-    for layer in (*model, model):
-        fully_shard(layer, mesh=mesh)
-    return model
+    return shard(model_of(seed, **OPTIONS), mesh=mesh)
 
 
 def save_and_load(rank, folder):
@@ -159,9 +154,7 @@ def test_eval_mode_sees_the_weights_of_the_last_step(device):
 def moved_by_fully_shard(rank):
     """fully_shard moves the buffers of a model that was made on the CPU by tensor.data."""
     for options in ({"learns": False}, OPTIONS):
-        model = model_of(**options).cpu()
-        for layer in (*model, model):
-            fully_shard(layer, mesh=processes.mesh())
+        model = shard(model_of(**options).cpu(), mesh=processes.mesh())
         expected = model_of(**options)
         torch.testing.assert_close(model.eval()(ones()), expected.eval()(ones()))
         assert model[0].compressed.device == processes.device()

@@ -69,6 +69,23 @@ def fsdp1(model, **options):
     return FullyShardedDataParallel(model, device_id=processes.device(), **options)
 
 
+def shard(model, **options):
+    """fully_shard of each module, and of the model."""
+    for layer in (*model, model):
+        fully_shard(layer, **options)
+    return model
+
+
+def with_ddp(rank, model_of, x):
+    """DistributedDataParallel computes with the weights of the first process."""
+    model, expected = DistributedDataParallel(model_of(rank)), model_of(0)
+    model(x).sum().backward()
+    out = expected(x)
+    out.sum().backward()
+    assert processes.same(model(x), out)
+    torch.testing.assert_close(model.module[0].weight.grad, expected[0].weight.grad)
+
+
 def fsdp2(model, **options):
     mesh = processes.mesh()
     for module in (model[0], model[2], model[4], model):
