@@ -147,13 +147,11 @@ def sentence(figure):
 
 def draw(results, path):
     """TFLOPS over W: a panel for each shape, tcgemm solid and torch dashed."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     rows_of = curves(results)
-    figure, panels = pyplot.subplots(2, 4, figsize=(13, 5.6), sharey=True, layout="constrained")
+    figure = Figure((13, 5.6), layout="constrained")
+    panels = figure.subplots(2, 4, sharey=True)
     for axes, family in zip(panels.flat, FAMILIES, strict=False):
         for colour, sums in zip(COLOURS, ACCUMULATIONS, strict=False):
             rows = rows_of.get((sums, family), {})
@@ -169,7 +167,6 @@ def draw(results, path):
     figure.supxlabel("W")
     figure.supylabel("TFLOPS")
     figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
 
 
 def main(argv=None):

@@ -7,14 +7,11 @@ the last two panels     TFLOPS over M = N = K, TN and NN: tcgemm on normal data 
                         spread data (bf16 terms), and torch
 """
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from benchmarks.fp32_errors import table
+from benchmarks.report import style
 
 COLUMNS = 4
 COLOURS = {"errors": "#1f5fa8", "baseline_errors": "#d1602b", "spread": "#3d8c50"}
@@ -83,8 +80,8 @@ def draw(results_of_errors, results, path):
     rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
     rates = {layout: points for layout, points in rates.items() if points}
     lines = -(-(len(curves) + len(rates)) // COLUMNS)
-    size = {"figsize": (3.9 * COLUMNS, 3.1 * lines), "dpi": 100, "layout": "constrained"}
-    figure, axes = pyplot.subplots(lines, COLUMNS, squeeze=False, **size)
+    figure = Figure((3.9 * COLUMNS, 3.1 * lines), dpi=100, layout="constrained")
+    axes = figure.subplots(lines, COLUMNS, squeeze=False)
     panels = iter(axes.flat)
     for pattern, group in curves.items():
         _errors(next(panels), group, pattern)
@@ -92,18 +89,13 @@ def draw(results_of_errors, results, path):
         _rates(next(panels), points, layout)
     for panel in panels:
         panel.set_axis_off()
-    labels = {}
     for panel in axes.flat:
         panel.spines[["top", "right"]].set_visible(False)
-        handles, names = panel.get_legend_handles_labels()
-        labels |= dict(zip(names, handles, strict=True))
-    place = {"loc": "outside lower center", "ncols": len(labels)}
-    figure.legend(labels.values(), labels.keys(), **place, fontsize=9, frameon=False)
+    style.legend(figure, 9, 9)
     gpu = results_of_errors["header"]["gpu"]
     figure.suptitle(
         f'f32 with precision="highest" on {gpu}: error in units of 2^-24 |A||B| '
         f"(M = N = {smallest}), and rate"
     )
     figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
     return path

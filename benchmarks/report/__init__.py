@@ -47,11 +47,13 @@ def load(path):
 def draw(folder):
     """Writes the pictures that need matplotlib."""
     from benchmarks.fp32_errors import plot
-    from benchmarks.report import plots
+    from benchmarks.report import plots, style
 
     for path in folder.glob("*.json"):
         results = load(path)
         fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
+        if overall := overview.picture(results):
+            style.save(overall, path.with_name(f"{path.stem}-ratios.svg"))
         plots.draw(results, path.with_suffix(".png"))
         plot.draw(fp32, results, path.with_name(f"{path.stem}-f32.png"))
 
@@ -66,14 +68,16 @@ def replaced(path, text):
 
 
 def readme_text(results, picture):
-    """README's part: when to use tcgemm, and the picture."""
+    """README's part: when to use tcgemm, and the picture if it exists."""
+    if picture is None:
+        return overview.lines(results)
     gpu = results["header"].get("gpu", "?")
     image = f"![x torch's speed by kind of product, {gpu}](benchmarks/results/{picture})"
     return f"{overview.lines(results)}\n\n{image}"
 
 
 def pages(root, folder):
-    """{path: text} of every page and SVG of the results in a folder, as they should be.
+    """{path: text} of every page of the results in a folder, as they should be.
 
     They show the pictures of `draw` that exist.
     """
@@ -81,21 +85,16 @@ def pages(root, folder):
     for path in sorted(folder.glob("*.json")):
         results = load(path)
         fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
-        overall = path.with_name(f"{path.stem}-ratios.svg")
-        if picture := overview.picture(results):
-            texts[overall] = picture
-        by_size, errors = path.with_suffix(".png"), path.with_name(f"{path.stem}-f32.png")
-        flags = (picture is not None, by_size.exists(), errors.exists())
-        names = (overall.name, by_size.name, errors.name)
-        images = [name if flag else None for name, flag in zip(names, flags, strict=True)]
+        names = [f"{path.stem}{end}" for end in ("-ratios.svg", ".png", "-f32.png")]
+        images = [name if path.with_name(name).exists() else None for name in names]
         models = record.load(folder / record.FOLDER / path.name)
         drawing = f"pictures/models_{path.stem}.svg"
         sections = models_table.parts(models, f"../../docs/{drawing}")
         text = tables.markdown(results, fp32, images)
         texts[path.with_suffix(".md")] = "\n\n".join([text, *sections]) + "\n"
         parts.append(tables.page(results, fp32, images, models_table.parts(models, drawing)))
-        if path.stem == README_GPU and picture:
-            readme = readme_text(results, overall.name)
+        if path.stem == README_GPU and overview.measured_groups(results):
+            readme = readme_text(results, images[0])
     if parts and not any(path.stem.startswith("h100") for path in texts):
         parts.append(WITHOUT_H100)
     texts[root / README] = replaced(root / README, readme)

@@ -1,9 +1,10 @@
 """The picture of a call: the steps from tcgemm.linear to the kernel, and the folder of each."""
 
-from benchmarks.report.svg import BLUE, GREEN, GRID, ORANGE, PURPLE, SOFT, Drawing
+from benchmarks.report import style
+from benchmarks.report.style import BLUE, GREEN, GRID, ORANGE, PURPLE, SOFT
 
 TITLE = "The way of a call"
-# (step, folder, what happens there, colour, height)
+# (step, folder, what happens there, colour)
 STEPS = (
     (
         "tcgemm.linear(x, w, bias)",
@@ -57,27 +58,19 @@ STEPS = (
         GREEN,
     ),
 )
-WIDTH, LEFT, BOX, STEP, TOP = 800, 24, 250, 76, 64
-HEIGHT = 50  # of a box
+LEFT, BOX, STEP, TOP, HEIGHT = 24, 250, 76, 64, 50  # pixels; HEIGHT is that of a box
 CPU = "A tensor on the CPU: csrc/cpu multiplies, and the steps below are left out."
 
 
-def draw() -> str:
-    floor = TOP + STEP * len(STEPS)
-    text = "; ".join(f"{name}, {folder}: {' '.join(words)}" for name, folder, words, _ in STEPS)
-    drawing = Drawing(WIDTH, floor + 8, TITLE, text)
-    drawing.text(LEFT, 34, TITLE, size=18, bold=True)
+def draw() -> "style.Figure":
+    figure, axes = style.canvas(800, TOP + STEP * len(STEPS) + 8, TITLE)
     for index, (name, folder, words, colour) in enumerate(STEPS):
-        y = TOP + STEP * index
-        drawing.rect(LEFT, y, BOX, HEIGHT, colour, radius=6)
-        middle = LEFT + BOX / 2
-        drawing.text(middle, y + 22, name, size=14, fill="#ffffff", anchor="middle", bold=True)
-        drawing.text(middle, y + 40, folder, size=12, fill="#ffffff", anchor="middle", mono=True)
-        drawing.line(LEFT + BOX + 8, y + HEIGHT / 2, LEFT + BOX + 30, y + HEIGHT / 2, GRID, 2)
-        for line, sentence in enumerate(words):
-            drawing.text(LEFT + BOX + 40, y + 21 + 19 * line, sentence, size=14)
+        y, middle = TOP + STEP * index, LEFT + BOX / 2
+        style.box(axes, (LEFT, y, BOX, HEIGHT), colour, f"{name}\n{folder}")
+        axes.plot([LEFT + BOX + 8, LEFT + BOX + 30], [y + HEIGHT / 2] * 2, color=GRID)
+        axes.text(LEFT + BOX + 40, y + HEIGHT / 2, "\n".join(words), va="center")
         if name != STEPS[-1][0]:
-            drawing.arrow(middle, y + HEIGHT, middle, y + STEP - 1)
+            style.arrow(axes, middle, y + HEIGHT, y + STEP)
         if name == "Checks":
-            drawing.text(middle + 12, y + HEIGHT + 17, CPU, size=12, fill=SOFT)
-    return drawing.svg()
+            axes.text(middle + 12, y + HEIGHT + 17, CPU, size="small", color=SOFT)
+    return figure

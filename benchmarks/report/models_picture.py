@@ -8,11 +8,9 @@ import itertools
 
 from benchmarks.models.record import Results, Row
 from benchmarks.models.variants import BASELINE, DECODE, TRAIN, VARIANTS
-from benchmarks.report.bar_panel import bars, panel_width
-from benchmarks.report.svg import BLUE, GREEN, ORANGE, PURPLE, RED, SOFT, Drawing
+from benchmarks.report import style
+from benchmarks.report.style import BLUE, GREEN, ORANGE, PURPLE, RED, SOFT, panel_width
 
-HEIGHT, PANEL_GAP, LEFT = 404, 46, 44
-TITLE, WORD = 7.4, 7.1  # the width of a letter of a title and of the legend
 COLOURS = {
     "torch.compile": SOFT,
     "use": ORANGE,
@@ -52,37 +50,31 @@ def title_of(row: Row) -> str:
     return f"Decode, {row['batch']} sequence{plural}, {CALLS[row['mode']]}"
 
 
-def draw(results: Results) -> str:
+def draw(results: Results) -> "style.Figure":
     header, rows = results["header"], shown(results)
-    panels = sorted(
-        {(row["task"] == DECODE, row["batch"], title_of(row)) for row in rows},
+    panels = {
+        title: [row for row in rows if title_of(row) == title]
+        for _, _, title in sorted(
+            {(row["task"] == DECODE, row["batch"], title_of(row)) for row in rows}
+        )
+    }
+    widths = [
+        panel_width(len({row["model"] for row in panel}), len(colours_of(panel)))
+        for panel in panels.values()
+    ]
+    blocks = " or ".join(str(count) for count in sorted({row["blocks"] for row in rows}))
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    figure = style.figure(
+        *(sum(widths) + 80 * len(widths), 440),
+        f"Llama-like models, {header.get('gpu')}",
+        f"{blocks} decoder blocks, bf16; torch {header.get('torch')}, commit {commits}",
     )
-    parts = []
-    for _, _, title in panels:
-        panel = [row for row in rows if title_of(row) == title]
+    places = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
+    for axes, (title, panel) in zip(places, panels.items(), strict=True):
         groups = {
             (row["model"], row["blocks"]): row["model"]
             for row in sorted(panel, key=lambda row: list(results["models"]).index(row["model"]))
         }
-        parts.append((title, groups, colours_of(panel), panel))
-    wide = [max(panel_width(len(p[1]), len(p[2])), round(TITLE * len(p[0]))) for p in parts]
-    legend = [30 + WORD * len(name) for name in colours_of(rows)]
-    width = max(LEFT + sum(wide) + PANEL_GAP * len(wide), round(sum(legend)) + 40)
-    blocks = " or ".join(str(count) for count in sorted({row["blocks"] for row in rows}))
-    commits = ", ".join(sorted({row["commit"] for row in rows}))
-    title = f"Llama-like models, {header.get('gpu')}"
-    text = f"{blocks} decoder blocks, bf16; torch {header.get('torch')}, commit {commits}"
-    drawing = Drawing(max(width, 560), HEIGHT, title, text)
-    drawing.text(20, 28, title, size=16, bold=True)
-    drawing.text(20, 46, text, size=11, fill=SOFT)
-    left = float(LEFT)
-    for (name, groups, colours, panel), space in zip(parts, wide, strict=True):
         ratios = {((r["model"], r["blocks"]), r["variant"]): r["ratio"] for r in panel}
-        bars(drawing, left, name, groups, colours, ratios)
-        left += space + PANEL_GAP
-    x, y = 20.0, HEIGHT - 36
-    for (name, colour), space in zip(colours_of(rows).items(), legend, strict=True):
-        drawing.rect(x, y - 10, 12, 12, colour)
-        drawing.text(x + 17, y, name, size=12)
-        x += space
-    return drawing.svg()
+        style.bars(axes, title, groups, colours_of(panel), ratios)
+    return figure

@@ -3,7 +3,7 @@
     Group      products that belong together, and the torch function that they are compared with
     table      one line a group: geometric mean, lowest and highest ratio
     lines      when to use tcgemm and when not, with the measured numbers
-    picture    an SVG: one dot for each measured product, one row for each group
+    picture    a figure: one dot for each measured product, one row for each group
 
 A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and the passes that prune
 and compress have tables of their own.
@@ -15,7 +15,8 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.report.svg import GREEN, GRID, INK, RED, SOFT, Drawing
+from benchmarks.report import style
+from benchmarks.report.style import GREEN, INK, RED, SOFT
 from tcgemm.bench.case import PASSES
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
@@ -176,45 +177,34 @@ def lines(results):
 
 # The picture.
 
-LEFT, RIGHT, TOP, ROW, BOTTOM, WIDTH = 262, 70, 66, 30, 50, 860
 LOWEST, HIGHEST = 1 / 16, 16
 
 
-def _x(ratio):
-    """The place of a ratio on a logarithmic axis."""
-    share = math.log(ratio / LOWEST) / math.log(HIGHEST / LOWEST)
-    return LEFT + min(max(share, 0), 1) * (WIDTH - LEFT - RIGHT)
-
-
-def _draw_axis(drawing, floor):
-    for power in range(-4, 5):
-        x, words = _x(2.0**power), f"{2**power}" if power >= 0 else f"1/{2**-power}"
-        drawing.line(x, TOP - 4, x, floor, GRID if power else SOFT)
-        drawing.text(x, floor + 16, words, size=12, fill=SOFT, anchor="middle")
-    words = "x torch's speed, on a logarithmic axis"
-    drawing.text(_x(1), floor + 36, words, size=12, fill=SOFT, anchor="middle")
-    drawing.text(_x(1) - 10, TOP - 12, "torch is faster", size=12, fill=SOFT, anchor="end")
-    drawing.text(_x(1) + 10, TOP - 12, "tcgemm is faster", size=12, fill=SOFT)
-    drawing.text(WIDTH - 16, TOP - 12, "mean", size=12, fill=SOFT, anchor="end")
-
-
 def picture(results):
-    """The text of an SVG; None where nothing was measured."""
+    """The figure; None where nothing was measured."""
     groups = measured_groups(results)
     if not groups:
         return None
-    floor = TOP + ROW * len(groups)
     title = f"tcgemm beside torch on {results['header'].get('gpu', '?')}"
-    means = "; ".join(f"{group.name}: {mean(ratios):.2f}" for group, ratios in groups)
-    drawing = Drawing(WIDTH, floor + BOTTOM, title, f"Geometric means, x torch's speed: {means}")
-    drawing.text(16, 30, f"{title}: each dot is a measured product", size=16, bold=True)
-    _draw_axis(drawing, floor)
-    for index, (group, ratios) in enumerate(groups):
-        y = TOP + ROW * index + ROW / 2
-        drawing.text(LEFT - 16, y + 5, group.name, size=14, anchor="end")
-        for ratio in ratios:
-            drawing.circle(_x(ratio), y, 5, GREEN if ratio >= 1 else RED, 0.45)
-        x = _x(mean(ratios))
-        drawing.line(x, y - 11, x, y + 11, INK, 3)
-        drawing.text(WIDTH - 16, y + 5, f"{mean(ratios):.2f}", size=14, anchor="end")
-    return drawing.svg()
+    figure = style.figure(860, 126 + 30 * len(groups), f"{title}: each dot is a measured product")
+    axes = figure.subplots()
+    beside = axes.get_yaxis_transform()  # x is a share of the width
+    for row, (_, ratios) in enumerate(groups):
+        dots = [min(max(ratio, LOWEST), HIGHEST) for ratio in ratios]
+        colours = [GREEN if ratio >= 1 else RED for ratio in ratios]
+        axes.scatter(dots, [row] * len(dots), 42, colours, alpha=0.45, linewidths=0, clip_on=False)
+        axes.plot([mean(ratios)] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=2.5)
+        axes.text(1.08, row, f"{mean(ratios):.2f}", transform=beside, ha="right", va="center")
+    for x, words, place in ((0.49, "torch is faster", "right"), (0.51, "tcgemm is faster", "left")):
+        axes.text(x, 1.02, words, transform=axes.transAxes, size="small", color=SOFT, ha=place)
+    axes.text(1.08, 1.02, "mean", transform=axes.transAxes, size="small", color=SOFT, ha="right")
+    axes.set_xscale("log", base=2)
+    axes.set(xlim=(LOWEST, HIGHEST), ylim=(len(groups) - 0.5, -0.5))
+    powers = [2**power for power in range(5)]
+    names = [f"1/{power}" for power in powers[:0:-1]] + [str(power) for power in powers]
+    axes.set_xticks([1 / power for power in powers[:0:-1]] + powers, names)
+    axes.set_yticks(range(len(groups)), [group.name for group, _ in groups])
+    axes.set_xlabel("x torch's speed, on a logarithmic axis", size="small", color=SOFT)
+    style.plain(axes, "x")
+    axes.axvline(1, color=SOFT, linewidth=1)
+    return figure

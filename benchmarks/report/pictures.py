@@ -24,15 +24,16 @@ from benchmarks.report import (
     models_picture,
     sparse_format,
     step_picture,
+    style,
     swap_picture,
 )
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
 
-def pictures(results: Path = RESULTS) -> dict[str, Callable[[], str]]:
-    """File name -> what returns its text."""
-    result: dict[str, Callable[[], str]] = {
+def pictures(results: Path = RESULTS) -> dict[str, Callable[[], "style.Figure"]]:
+    """File name -> what draws it."""
+    result: dict[str, Callable[[], style.Figure]] = {
         "call.svg": call_picture.draw,
         "sparse24.svg": sparse_format.draw,
         "step.svg": step_picture.draw,
@@ -56,6 +57,6 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
     for name, draw in pictures().items():
-        (options.out / name).write_text(draw())
+        style.save(draw(), options.out / name)
         print(options.out / name)
     return 0

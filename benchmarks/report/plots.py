@@ -8,13 +8,10 @@ One line per dtype and layout; 1 is torch's speed; the panels share a logarithmi
 are at equal distances on the x axis, because 4095, 4096 and 4098 differ much in speed.
 """
 
-import matplotlib
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot
+from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from benchmarks.report import style
 from tcgemm.bench.cases import FORWARD, RAGGED_SQUARES, SQUARES
 
 COLOURS = {
@@ -98,19 +95,13 @@ def draw(results, path):
     panels = _panels(square_rows(results))
     if not panels:
         return None
-    size = {"figsize": (5.6 * len(panels), 4.4), "dpi": 140, "layout": "constrained"}
-    figure, axes = pyplot.subplots(1, len(panels), squeeze=False, sharey=True, **size)
+    figure = Figure((5.6 * len(panels), 4.4), dpi=140, layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)
     for axis, (part, title) in zip(axes[0], panels, strict=True):
         _panel(axis, part, title)
     axes[0][0].set_ylabel("x torch's speed")
-    labels = {}
-    for axis in axes[0]:
-        lines, names = axis.get_legend_handles_labels()
-        labels |= dict(zip(names, lines, strict=True))
-    place = {"loc": "outside lower center", "ncols": 4 * len(panels)}
-    figure.legend(labels.values(), labels.keys(), **place, fontsize=8, frameon=False)
+    style.legend(figure, 4 * len(panels), 8)
     gpu = results["header"].get("gpu", "?")
     figure.suptitle(f"Dense GEMMs on {gpu}, x torch's speed (above 1: faster)\n{KEY}", fontsize=11)
     figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
     return path

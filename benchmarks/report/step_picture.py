@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import torch
 
-from benchmarks.report.svg import BLUE, GRID, INK, ORANGE, RED, SOFT, Drawing
+from benchmarks.report import style
+from benchmarks.report.style import BLUE, INK, ORANGE, PALE, RED, SOFT
 from tcgemm import emulate
 
 INSTRUCTION = "wgmma.m64nNk32.f32.e4m3.e4m3"
@@ -47,44 +48,36 @@ def bit(value: Fraction, exponent: int) -> int:
     return int(value / Fraction(2) ** exponent) & 1
 
 
-def _row(drawing: Drawing, y: float, name: str, value: Fraction, lowest: Fraction) -> None:
+def _row(axes: "style.Axes", y: float, name: str, value: Fraction, lowest: Fraction) -> None:
     """The bits of a value; bits below `lowest` are lost."""
-    drawing.text(20, y + 19, name, mono=True, size=12.5)
+    axes.text(20, y + 18, name, family="monospace", size=9)
     for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
-        weight = Fraction(2) ** exponent
+        weight, digit = Fraction(2) ** exponent, bit(value, exponent)
         if value < weight and exponent >= 0:
             continue
-        is_lost = weight < lowest
-        x, digit = LEFT + column * CELL, bit(value, exponent)
-        colour = (RED if is_lost else BLUE) if digit else "#f6f8fa"
-        drawing.rect(x, y, CELL - 2, CELL - 1, colour, stroke=GRID, radius=3)
-        fill = "#ffffff" if digit else SOFT
-        place = (x + CELL / 2 - 1, y + CELL / 2 + 5)
-        drawing.text(*place, str(digit), size=13, fill=fill, anchor="middle", mono=True)
+        colour = (RED if weight < lowest else BLUE) if digit else PALE
+        style.box(axes, (LEFT + column * CELL, y, CELL - 2, CELL - 1), colour, str(digit))
 
 
-def draw() -> str:
+def draw() -> "style.Figure":
     lowest, total = Fraction(2) ** (HIGHEST - fraction_bits()), result()
     cut = sum((value // lowest * lowest for _, value in addends()), Fraction(0))
     assert total == cut  # the sum has 14 bits here, so that its own cut loses nothing
     exact = sum((value for _, value in addends()), Fraction(0))
-    drawing = Drawing(
-        780, 352, TITLE, f"The exact sum is {float(exact)}, the result {float(total)}."
-    )
-    drawing.text(20, 32, TITLE, size=16, bold=True)
+    figure, axes = style.canvas(780, 352, TITLE)
     for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
         x = LEFT + column * CELL + CELL / 2 - 1
-        drawing.text(x, TOP - 10, str(exponent), size=11, fill=SOFT, anchor="middle")
-    drawing.text(20, TOP - 10, "bit of 2 to the power", size=11, fill=SOFT)
+        axes.text(x, TOP - 10, str(exponent), size="small", color=SOFT, ha="center")
+    axes.text(20, TOP - 10, "bit of 2 to the power", size="small", color=SOFT)
     for index, (name, value) in enumerate(addends()):
-        _row(drawing, TOP + index * ROW, name, value, lowest)
+        _row(axes, TOP + index * ROW, name, value, lowest)
     below = TOP + len(PRODUCTS) * ROW + ROW + 8
-    drawing.line(20, below - 6, LEFT + (HIGHEST - LOWEST + 1) * CELL, below - 6, INK)
-    _row(drawing, below, f"result {float(total):.6f}", total, lowest)
-    _row(drawing, below + ROW, f"exact  {float(exact):.6f}", exact, lowest)
-    edge = LEFT + (fraction_bits() + 1) * CELL - 2
-    drawing.line(edge, TOP - 4, edge, below + 2 * ROW - 4, ORANGE, 2)
-    drawing.text(edge + 6, below + 2 * ROW + 12, "red bits are lost", size=12, fill=RED)
+    axes.plot([20, LEFT + (HIGHEST - LOWEST + 1) * CELL], [below - 7] * 2, color=INK, linewidth=1)
+    _row(axes, below, f"result {float(total):.6f}", total, lowest)
+    _row(axes, below + ROW, f"exact  {float(exact):.6f}", exact, lowest)
+    edge = LEFT + (fraction_bits() + 1) * CELL - 1
+    axes.plot([edge] * 2, [TOP - 4, below + 2 * ROW - 4], color=ORANGE)
+    axes.text(edge + 6, below + 2 * ROW + 12, "red bits are lost", size="small", color=RED)
     text = "E = 2 is the largest exponent; bits below 2^(E - 13) do not enter the sum"
-    drawing.text(20, below + 2 * ROW + 12, text, size=12, fill=SOFT)
-    return drawing.svg()
+    axes.text(20, below + 2 * ROW + 12, text, size="small", color=SOFT)
+    return figure

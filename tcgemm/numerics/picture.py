@@ -23,15 +23,12 @@ def make_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def axes_of(path: Path, title: str, *, height: float = 4.6, **legend: Any) -> Iterator[Any]:
     """The axes to draw into; at the end they get their legend, and the picture is written."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.6, height), dpi=110, layout="constrained")
+    figure = Figure((7.6, height), dpi=110, layout="constrained")
+    axes = figure.subplots()
     yield axes
     axes.set_title(title, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(**{"fontsize": 7, "frameon": False, **legend})
     figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
