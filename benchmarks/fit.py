@@ -120,13 +120,9 @@ def residuals(device: str, problems: Iterable[Problem]) -> list[Residual]:
         times, estimates = recording.times(problem), recording.runnable(device, problem)
         near = [r for r in times if r in estimates and times[r] <= NEAR * min(times.values())]
         ratios = {row: times[row] / estimates[row] for row in near}
-        mean = _mean(ratios.values()) if ratios else 1.0
+        mean = statistics.geometric_mean(ratios.values()) if ratios else 1.0
         result += [Residual(problem, row, ratio, ratio / mean) for row, ratio in ratios.items()]
     return result
-
-
-def _mean(values: Iterable[float]) -> float:
-    return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def _octave(size: int) -> str:
@@ -159,7 +155,9 @@ def tables(rows: list[Residual]) -> list[str]:
             groups.setdefault(key(row), []).append(row)
         text += ["", f"  {name:52} rows    all  of the problem"]
         for group, members in sorted(groups.items()):
-            every, relative = (_mean(getattr(r, field) for r in members) for field in FIELDS)
+            every, relative = (
+                statistics.geometric_mean(getattr(r, field) for r in members) for field in FIELDS
+            )
             text.append(f"  {group:52} {len(members):4}  {every:5.3f}  {relative:5.3f}")
     return text
 

@@ -12,10 +12,9 @@ if the whole range of its mean and of each shape clears the limits (tcgemm/bench
 """
 
 import functools
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import geometric_mean, median
 from typing import Any
 
 from tcgemm.bench import drawn, protocol, results_file
@@ -256,11 +255,6 @@ TARGETS = (*_float_targets(), *_targets(), *_sparse_targets())
 TARGETS += (*_thin_targets(), *_drawn_targets())
 
 
-def geometric_mean(ratios: Sequence[float]) -> float:
-    """The geometric mean of at least one ratio."""
-    return math.exp(statistics.fmean(map(math.log, ratios)))
-
-
 @dataclass(frozen=True)
 class Outcome:
     """A target with the ratios and errors of the shapes that were measured.
@@ -286,7 +280,7 @@ class Outcome:
     @property
     def ratios(self):
         """The median of each shape."""
-        return [statistics.median(ratios) for ratios in self.repetitions]
+        return [median(ratios) for ratios in self.repetitions]
 
     @property
     def mean(self):
@@ -300,7 +294,7 @@ class Outcome:
         """
         most = max(map(len, self.repetitions), default=0)
         means = [
-            geometric_mean([r[i] if i < len(r) else statistics.median(r) for r in self.repetitions])
+            geometric_mean([r[i] if i < len(r) else median(r) for r in self.repetitions])
             for i in range(most)
         ]
         return (min(means), max(means)) if means else None

@@ -14,7 +14,6 @@ results/errors/<gpu>.json -----> the same two pages, results/<gpu>-f32.png: erro
 In README.md and docs/performance.md the text between two HTML comments is replaced.
 """
 
-import argparse
 from pathlib import Path
 
 from benchmarks import RESULTS, published_sizes
@@ -23,6 +22,7 @@ from benchmarks.merge import MODELS, RECORDINGS, kind_of
 from benchmarks.models import record
 from benchmarks.report import models_table, overview, tables
 from tcgemm.bench import results_file
+from tcgemm.testing import command_line
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
@@ -103,10 +103,7 @@ def pages(root, folder):
 
 
 def parse(argv):
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks report", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks report", __doc__)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
     parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")

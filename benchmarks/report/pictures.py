@@ -11,7 +11,6 @@ swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.js
 models_<gpu>.svg  training and decode of models, of benchmarks/results/models/<gpu>.json
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from benchmarks.report import (
     style,
     swap_picture,
 )
+from tcgemm.testing import command_line
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
@@ -49,10 +49,7 @@ def pictures(results: Path = RESULTS) -> dict[str, Callable[[], "style.Figure"]]
 
 
 def main(argv: list[str] | None = None) -> int:
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks pictures", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks pictures", __doc__)
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
