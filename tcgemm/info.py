@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tcgemm import _library, dtypes
+from tcgemm._tables import markdown
 from tcgemm.ops import query
 from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
@@ -320,18 +321,18 @@ def support_table() -> str:
         accumulator = f"{types[3]}, {sums}" if sums else types[3]
         line = (types[0], accumulator, shapes[tuple(types)], layouts, tiles)
         lines.setdefault(line, []).append(operands)
-    table = [
-        "| operands | accumulator | GPU | instruction | layouts | tiles (m x n x k) |",
-        "|---|---|---|---|---|---|",
+    heads = ("operands", "accumulator", "GPU", "instruction", "layouts", "tiles (m x n x k)")
+    rows = [
+        (", ".join(operands), accumulator, GPUS[arch], *rest)
+        for (arch, accumulator, *rest), operands in sorted(
+            lines.items(), key=lambda item: item[0][0]
+        )
     ]
-    for (arch, accumulator, *rest), operands in sorted(lines.items(), key=lambda item: item[0][0]):
-        cells = (", ".join(operands), accumulator, GPUS[arch], *rest)
-        table.append(f"| {' | '.join(cells)} |")
     for row in (*dtypes.TABLE, *dtypes.SUBBYTE):
         accumulators = ", ".join(map(dtypes.NAMES.__getitem__, row.accumulators))
         strides = "any strides" if row in dtypes.TABLE else "TN, any other strides"
-        table.append(f"| {row.name} | {accumulators} | CPU | | {strides} | |")
-    return "\n".join(table)
+        rows.append((row.name, accumulators, "CPU", "", strides, ""))
+    return markdown(heads, rows)
 
 
 def _gpu_lines() -> list[str]:

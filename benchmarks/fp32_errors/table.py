@@ -16,6 +16,7 @@ import math
 from pathlib import Path
 
 from benchmarks import RESULTS
+from tcgemm import _tables
 from tcgemm.bench import results_file
 
 DEPTHS = tuple(2**i for i in range(14))
@@ -106,14 +107,13 @@ def markdown(rows, depths):
     """
     smallest = min(row["m"] for row in rows)
     by_place = {(r["kind"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
-    text = ["| data | " + " | ".join(f"K = {k}" for k in depths) + " | at most torch's |"]
-    text.append("|---" * (len(depths) + 2) + "|")
+    heads = ["data", *(f"K = {k}" for k in depths), "at most torch's"]
+    lines = []
     for kind in dict.fromkeys(row["kind"] for row in rows):
         cells = [_cell(by_place.get((kind, k))) for k in depths]
         group = [row for row in rows if row["kind"] == kind]
-        cells.append(f"{len(good(group))} of {len(group)}")
-        text.append(f"| {TITLES[kind]} | {' | '.join(cells)} |")
-    return "\n".join(text)
+        lines.append([TITLES[kind], *cells, f"{len(good(group))} of {len(group)}"])
+    return _tables.markdown(heads, lines)
 
 
 def _short(value):

@@ -13,7 +13,6 @@ A table between <!-- figures: NAME --> and <!-- /figures --> is written from the
 A test compares the pages with the results.
 """
 
-import argparse
 import json
 import re
 from pathlib import Path
@@ -22,7 +21,9 @@ from typing import Any
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import sums_tables, swap_picture
+from tcgemm import _tables
 from tcgemm.bench import results_file
+from tcgemm.testing import command_line
 
 DOCS = RESULTS.parents[1] / "docs"
 GPU = "NVIDIA H200"
@@ -99,95 +100,81 @@ def microseconds(us: float) -> str:
     return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} us"
 
 
-def ratios(rows: Rows, name: str) -> list[str]:
+def ratios(rows: Rows, name: str) -> str:
     """The table of times, and how many times torch's speed they are."""
     dense = name == "sparse"
     heads = [f"on an {GPU}", "m x n x k", "time", "x torch's speed", "torch's call"]
     heads += ["x torch's dense speed"] if dense else []
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for key, text in TABLES[name].items():
         row = rows[key]
         cells = [text, f"{row['m']} x {row['n']} x {row['k']}", microseconds(row["us"])]
         cells += [f"{row['ratio']:.2f}", row["baseline"]]
         cells += [f"{row.get('dense_us', row['baseline_us']) / row['us']:.2f}"] * dense
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        lines.append(cells)
+    return _tables.markdown(heads, lines)
 
 
-def ragged(rows: Rows) -> list[str]:
+def ragged(rows: Rows) -> str:
     """The table of sizes whose rows are no multiple of 16 bytes."""
     heads = ["time (4096 x 4096 x 4096: 1)", *(f"{m} x {n} x {k}" for m, n, k in RAGGED_SIZES)]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = []
     for dtype, rest in RAGGED.items():
         us = {
             (m, n, k): rows[f"mm/{dtype}/TN/{m}/{n}/{k}/1/{rest}"]["us"]
             for m, n, k in (FULL, *RAGGED_SIZES)
         }
-        relative = (f"{us[size] / us[FULL]:.2f}" for size in RAGGED_SIZES)
-        lines.append(f"| {dtype} | {' | '.join(relative)} |")
-    return lines
+        lines.append([dtype, *(f"{us[size] / us[FULL]:.2f}" for size in RAGGED_SIZES)])
+    return _tables.markdown(heads, lines)
 
 
-def f32_errors(rows: list[dict[str, Any]]) -> list[str]:
-    """The table of errors by pattern and K: "tcgemm's max / rms (torch's)"."""
-    return error_table.markdown(rows, ERROR_DEPTHS).splitlines()
-
-
-def swap(results: dict[str, Any] | None) -> list[str]:
+def swap(results: dict[str, Any] | None) -> str:
     """The picture of a model after a swap, and its times; nothing without results."""
     if results is None:
-        return []
+        return ""
     variants = results["variants"]
     names = [variant["variant"] for variant in variants]
     us = {(row["variant"], row["tokens"], row["mode"]): row["us"] for row in results["rows"]}
-    lines = [
-        f"![Speed and memory of a model after swap_linear, {GPU}](../pictures/swap_h200.svg)",
-        "",
-        f"| one forward on an {GPU} | {' | '.join(names)} |",
-        "|---" * (len(names) + 1) + "|",
-    ]
+    image = f"![Speed and memory of a model after swap_linear, {GPU}](../pictures/swap_h200.svg)"
+    lines = []
     for mode, place in (("graph", "in a CUDA graph"), ("eager", "called from Python")):
         for count in sorted({count for _, count, _ in us}):
             times = [microseconds(us[name, count, mode]) for name in names]
-            text = f"{count} token{'s' * (count > 1)}, {place}"
-            lines.append(f"| {text} | {' | '.join(times)} |")
+            lines.append([f"{count} token{'s' * (count > 1)}, {place}", *times])
     memory = [f"{variant['weight_bytes'] / 1e9:.2f} GB" for variant in variants]
     differences = [f"{100 * variant['difference']:.2g} %" for variant in variants]
-    lines.append(f"| memory of the model | {' | '.join(memory)} |")
-    lines.append(f"| outputs differ from torch's by | {' | '.join(differences)} |")
-    return lines
+    lines += [["memory of the model", *memory], ["outputs differ from torch's by", *differences]]
+    table = _tables.markdown([f"one forward on an {GPU}", *names], lines)
+    return f"{image}\n\n{table}"
 
 
-def tables(results: Path = RESULTS) -> dict[str, list[str]]:
-    """Name of a table -> its lines."""
+def tables(results: Path = RESULTS) -> dict[str, str]:
+    """Name of a table -> its text."""
     name = results_file.file_name(GPU)
     rows = rows_of(results_file.load(results / name))
     errors = json.loads((results / "errors" / name).read_text())["rows"]
     texts = {title: ratios(rows, title) for title in TABLES}
     path = results / "swap" / name
     after = swap_picture.load(path) if path.exists() else None
-    texts |= {"ragged": ragged(rows), "f32-errors": f32_errors(errors), "swap": swap(after)}
-    return texts | sums_tables.tables()
+    texts |= {"f32-errors": error_table.markdown(errors, ERROR_DEPTHS)}
+    return texts | {"ragged": ragged(rows), "swap": swap(after)} | sums_tables.tables()
 
 
 def pages(docs: Path = DOCS) -> list[Path]:
     return [path for name in ("guides", "numerics") for path in sorted((docs / name).glob("*.md"))]
 
 
-def written(text: str, lines_of: dict[str, list[str]]) -> str:
+def written(page: str, texts: dict[str, str]) -> str:
     """The text of a page with these tables."""
-    return BETWEEN.sub(lambda match: match[1] + "\n".join([*lines_of[match[2]], match[3]]), text)
+    return BETWEEN.sub(lambda match: f"{match[1]}{texts[match[2]]}\n{match[3]}", page)
 
 
 def main(argv: list[str] | None = None) -> int:
-    text = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks figures", description=__doc__, formatter_class=text
-    )
+    parser = command_line.parser("benchmarks figures", __doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of pages")
     options = parser.parse_args(argv)
-    lines_of = tables(options.results)
+    texts = tables(options.results)
     for page in pages(options.docs):
-        page.write_text(written(page.read_text(), lines_of))
+        page.write_text(written(page.read_text(), texts))
     return 0

@@ -33,12 +33,17 @@ def shown(results: Results) -> list[Row]:
     return [row for row in rows if (row["mode"] == "graph") == (row["task"] in captured)]
 
 
+def names_of(rows: list[Row]) -> list[str]:
+    """The variants in the order of VARIANTS. Unknown variants come last."""
+    names = {row["variant"]: None for row in rows}
+    ordered = [variant.name for variant in VARIANTS if variant.name in names]
+    return list(dict.fromkeys([*ordered, *names]))
+
+
 def colours_of(rows: list[Row]) -> dict[str, str]:
-    """{variant: its colour}, in the order of VARIANTS. Unknown variants come last."""
-    variants = dict.fromkeys(row["variant"] for row in rows if row["variant"] != BASELINE)
-    ordered = [variant.name for variant in VARIANTS if variant.name in variants]
+    """{variant: its colour}, without the baseline."""
     cycle = itertools.cycle(OTHERS)
-    names = [*ordered, *(name for name in variants if name not in ordered)]
+    names = [name for name in names_of(rows) if name != BASELINE]
     return {name: COLOURS.get(name) or next(cycle) for name in names}
 
 

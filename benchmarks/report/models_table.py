@@ -3,8 +3,9 @@
 from typing import Any
 
 from benchmarks.models.record import Results, Row
-from benchmarks.models.variants import DECODE, TRAIN, VARIANTS
-from benchmarks.report.models_picture import CALLS
+from benchmarks.models.variants import DECODE, TRAIN
+from benchmarks.report.models_picture import CALLS, names_of
+from tcgemm import _tables
 
 TITLES = {TRAIN: "Training steps", DECODE: "Decode"}
 NOTES = {
@@ -44,14 +45,11 @@ def line_of(row: Row) -> str:
 
 def table(rows: list[Row]) -> str:
     """One line a model, number of sequences and mode; one column a variant."""
-    variants = dict.fromkeys(row["variant"] for row in rows)
-    ordered = [variant.name for variant in VARIANTS if variant.name in variants]
-    names = [*ordered, *(name for name in variants if name not in ordered)]
+    names = names_of(rows)
     cells = {(line_of(row), row["variant"]): row for row in rows}
-    text = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for line in dict.fromkeys(line_of(row) for row in rows):
-        text.append(f"| {line} | {' | '.join(cell(cells.get((line, name))) for name in names)} |")
-    return "\n".join(text)
+    lines = dict.fromkeys(line_of(row) for row in rows)
+    texts = ([line, *(cell(cells.get((line, name))) for name in names)] for line in lines)
+    return _tables.markdown(["", *names], texts)
 
 
 def failures(rows: list[Row]) -> list[str]:

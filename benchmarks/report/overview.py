@@ -9,14 +9,15 @@ A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and t
 and compress have tables of their own.
 """
 
-import math
 import re
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import geometric_mean as mean
 
 from benchmarks.report import style
 from benchmarks.report.style import GREEN, INK, RED, SOFT
+from tcgemm import _tables
 from tcgemm.bench.case import PASSES
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
@@ -85,11 +86,6 @@ GROUPS = (
 )
 
 
-def mean(ratios):
-    """The geometric mean."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
 def measured_groups(results):
     """[(group, its ratios)] of the groups that were measured."""
     pairs = [(group, group.ratios(results["rows"])) for group in GROUPS]
@@ -98,14 +94,12 @@ def measured_groups(results):
 
 def table(results):
     """The Markdown table of all groups."""
-    text = [
-        "| operands | compared with | products | x torch's speed, mean | lowest | highest |",
-        "|---|---|---|---|---|---|",
-    ]
+    heads = ("operands", "compared with", "products", "x torch's speed, mean", "lowest", "highest")
+    rows = []
     for group, ratios in measured_groups(results):
-        numbers = f"**{mean(ratios):.2f}** | {ratios[0]:.2f} | {ratios[-1]:.2f}"
-        text.append(f"| {group.name} | {group.baseline} | {len(ratios)} | {numbers} |")
-    return "\n".join(text)
+        numbers = (f"**{mean(ratios):.2f}**", f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}")
+        rows.append((group.name, group.baseline, str(len(ratios)), *numbers))
+    return _tables.markdown(heads, rows)
 
 
 # When to use it, and when not.

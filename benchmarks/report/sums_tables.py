@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.report import error_picture
 from tcgemm import info
+from tcgemm._tables import markdown
 from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import BLOCK, Kernel
 from tcgemm.numerics.table import text
@@ -21,11 +22,6 @@ KEPT = {
     "FP16, to nearest even": "11 bits, to nearest",
 }
 PROMOTION = f"every {BLOCK} of k, in float32"
-
-
-def _markdown(heads: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
 def _family(row: dict[str, Any]) -> str:
@@ -50,7 +46,7 @@ def _sums(row: dict[str, Any], gpu: str) -> list[str]:
     return [str(mma.products), str(mma.fraction_bits), KEPT[str(mma.rounding)], partial]
 
 
-def kernel_sums() -> list[str]:
+def kernel_sums() -> str:
     """One row for all kernels of the same sums. e5m2 adds as e4m3, and u8 as s8."""
     runs_on = {"sm90a": GPUS[:1], "sm80": GPUS, "sm89": GPUS[2:]}
     kernels: dict[tuple[str, ...], dict[str, list[str]]] = {}
@@ -68,15 +64,15 @@ def kernel_sums() -> list[str]:
             names = [name for name, on in families.items() if tuple(on) == gpus]
             rows.append([", ".join(gpus), ", ".join(names), *sums])
     heads = ["GPU", "kernels", "a", "products in a step", "bits below the largest"]
-    return _markdown([*heads, "the sum keeps", "partial sums"], rows)
+    return markdown([*heads, "the sum keeps", "partial sums"], rows)
 
 
 def _rows(table: dict[str, Any], keys: list[str]) -> list[list[str]]:
     return [[text(row[key]) for key in keys] for row in table["rows"]]
 
 
-def tables() -> dict[str, list[str]]:
-    """Name of a table -> its lines."""
+def tables() -> dict[str, str]:
+    """Name of a table -> its text."""
     errors = error_picture.load()
     outside, long = errors["outside"]
     single = errors["tables"][0]
@@ -89,5 +85,5 @@ def tables() -> dict[str, list[str]]:
     }
     return {
         "kernel-sums": kernel_sums(),
-        **{name: _markdown(heads, _rows(table, heads)) for name, (table, heads) in keys.items()},
+        **{name: markdown(heads, _rows(table, heads)) for name, (table, heads) in keys.items()},
     }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import overview
+from tcgemm import _tables
 from tcgemm.bench import cases, protocol, results_file
 from tcgemm.bench.case import OPERAND_TERMS, PASSES
 from tcgemm.bench.cases import CLIFF
@@ -262,12 +263,12 @@ def pivot(rows, details):
     order = sorted(rows, key=_column_order)
     columns = list(dict.fromkeys(column_of(row) for row in order))
     by_place = {(line_of(row), column_of(row)): row for row in rows}
-    text = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    texts = []
     for name in lines:
         group = [by_place.get((name, column)) for column in columns]
         cells = [cell(row, details.get(results_file.key(row), {}) if row else {}) for row in group]
-        text.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(text)
+        texts.append([name, *cells])
+    return _tables.markdown(["", *columns], texts)
 
 
 # The words of an outcome in a table. "so far" is added where repetitions are missing.
@@ -282,7 +283,7 @@ def _mean_range(outcome):
 
 def target_table(results):
     """The targets of whole sets: geometric mean, lowest shape, largest error."""
-    text = ["| x | target | reached | lowest | error | |", "|---|---|---|---|---|---|"]
+    rows = []
     for outcome in targets.outcomes(results):
         figures = ["-", "-"]
         if outcome.ratios:
@@ -290,9 +291,9 @@ def target_table(results):
         error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
         word, *rest = outcome.word.split(" ", 1)
         word = " ".join([WORDS.get(word, word), *rest])
-        cells = (outcome.name, f"{outcome.least:.2f}", *figures, error, word)
-        text.append(f"| {' | '.join(cells)} |")
-    return "\n".join(text) if len(text) > 2 else None
+        rows.append((outcome.name, f"{outcome.least:.2f}", *figures, error, word))
+    heads = ("x", "target", "reached", "lowest", "error", "")
+    return _tables.markdown(heads, rows) if rows else None
 
 
 def cliff_table(results):
@@ -300,14 +301,12 @@ def cliff_table(results):
     cliffs = targets.cliffs(results)
     if not cliffs:
         return None
-    text = [
-        "| | " + " | ".join(targets.CLIFF_AXES) + " |",
-        "|---" * (len(targets.CLIFF_AXES) + 1) + "|",
+    axes = targets.CLIFF_AXES
+    rows = [
+        [dtype, *(f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in axes)]
+        for dtype, spreads in cliffs.items()
     ]
-    for dtype, spreads in cliffs.items():
-        cells = [f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in targets.CLIFF_AXES]
-        text.append(f"| {dtype} | " + " | ".join(cells) + " |")
-    return "\n".join(text)
+    return _tables.markdown(["", *axes], rows)
 
 
 def losses(rows, count=5):

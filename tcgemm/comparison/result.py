@@ -4,11 +4,13 @@ import html
 import json
 import math
 import re
+import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tcgemm import _tables
 from tcgemm.bench import results_file
 from tcgemm.comparison.request import refuse
 
@@ -154,7 +156,7 @@ class Comparison:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
             if len(ratios) == 1:  # the table says it
                 continue
-            mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+            mean = statistics.geometric_mean(ratios)
             span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
             lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
         return lines
@@ -174,17 +176,12 @@ class Comparison:
         return [(", ".join(map(str, numbers)), text) for text, numbers in notes.items()]
 
     def __str__(self) -> str:
-        columns, lines = self._columns(), [self._title()]
-        widths = {title: max(map(len, (title, *cells))) for title, cells in columns.items()}
-        for cells in [list(columns), *zip(*columns.values(), strict=True)]:
-            parts = [
-                f"{cell:{'<' if title in TEXT_COLUMNS else '>'}{widths[title]}}"
-                for title, cell in zip(columns, cells, strict=True)
-            ]
-            lines.append("  ".join(parts).rstrip())
-        lines += self._summary()
-        lines += [f"row {numbers}: {text}" for numbers, text in self._notes()]
-        return "\n".join(lines)
+        columns = self._columns()
+        sides = "".join("<" if title in TEXT_COLUMNS else ">" for title in columns)
+        rows = [list(columns), *zip(*columns.values(), strict=True)]
+        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
+        lines = _tables.aligned(rows, sides)
+        return "\n".join([self._title(), *lines, *self._summary(), *notes])
 
     __repr__ = __str__
 

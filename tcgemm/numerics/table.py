@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tcgemm import _tables
 from tcgemm.numerics import picture
 from tcgemm.numerics.picture import COLOURS
 
@@ -57,15 +58,8 @@ class Table:
     def __str__(self) -> str:
         heads = list(self.rows[0])
         cells = [heads, *([text(row[head]) for head in heads] for row in self.rows)]
-        widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
         words = [all(isinstance(row[head], str) for row in self.rows) for head in heads]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if is_word else cell.rjust(width)
-                for cell, width, is_word in zip(line, widths, words, strict=True)
-            ).rstrip()
-            for line in cells
-        ]
+        lines = _tables.aligned(cells, "".join("<" if is_word else ">" for is_word in words))
         return "\n".join([self.title, "", *lines, "", *self.notes]).rstrip()
 
     def facts(self) -> dict[str, Any]:

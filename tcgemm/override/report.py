@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tcgemm import _tables
 from tcgemm.ops.markup import escape
 from tcgemm.override.policy import size_text
 
@@ -114,12 +115,7 @@ class UseReport:
         cells = self._cells()
         if not cells:
             return self._head()
-        table = [_HEAD, *cells]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in table
-        ]
+        lines = _tables.aligned([_HEAD, *cells], "<" * len(_HEAD))
         return "\n".join([self._head(), *(f"  {line}" for line in lines)])
 
     __repr__ = __str__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tcgemm import _tables
 from tcgemm.ops import tuned
 
 if TYPE_CHECKING:
@@ -36,12 +37,7 @@ def table(rows: list[Row]) -> list[str]:
         ratio = gain(row)
         numbers = ("", "", "") if ratio is None else _numbers(row, ratio)
         cells.append((row["product"] or "-", *numbers, row.get("why") or row["kernel"]))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for product, *numbers, kernel in cells:
-        middle = [f"{text:>{width}}" for text, width in zip(numbers, widths[1:-1], strict=True)]
-        lines.append("  ".join([f"{product:{widths[0]}}", *middle, kernel]).rstrip())
-    return lines
+    return _tables.aligned(cells, "<>>><")
 
 
 def _numbers(row: Row, ratio: float) -> tuple[str, str, str]:

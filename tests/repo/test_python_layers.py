@@ -22,7 +22,7 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 # A module imports from its own layer and from those below it.
 LAYERS = (
     ("version",),
-    ("_library", "dtypes", "published", "typing"),
+    ("_library", "_tables", "dtypes", "published", "typing"),
     ("_driver", "_lab", "_stored"),
     ("ops",),
     ("info",),
