@@ -40,11 +40,9 @@ def _picture(
         group = label.replace(dashed, "")
         # Of few groups the first ones are wide, so that none hides another.
         width = 1.5 + (max(0, 5 - 2.5 * groups.index(group)) if len(groups) < 5 else 0)
-        line = (
-            {"linewidth": 0.8, "marker": "o", "markersize": 3}
-            if dashed in label
-            else {"linewidth": width, "label": group}
-        )
+        line = {"linewidth": width, "label": group}
+        if dashed in label:
+            line = {"linewidth": 0.8, "marker": "o", "markersize": 3}
         axes.plot(*zip(*points.items(), strict=True), color=COLOURS[groups.index(group)], **line)
     if log_x:
         axes.set_xscale("log", base=2)

@@ -9,20 +9,9 @@ import itertools
 from benchmarks.models.record import Results, Row
 from benchmarks.models.variants import BASELINE, DECODE, TRAIN, VARIANTS
 from benchmarks.report import style
-from benchmarks.report.style import BLUE, GREEN, ORANGE, PURPLE, RED, SOFT, panel_width
+from benchmarks.report.style import SOFT, panel_width
+from tcgemm.numerics.picture import COLOURS
 
-COLOURS = {
-    "torch.compile": SOFT,
-    "use": ORANGE,
-    "Linear": BLUE,
-    "Linear compiled": RED,
-    "Float8Linear": PURPLE,
-    "Float8Linear delayed": "#b493d1",
-    "QuantLinear e4m3": PURPLE,
-    "SparseLinear24": GREEN,
-    "SparseLinear24 learning": GREEN,
-}
-OTHERS = ("#0f8b8d", "#8d6e0f", "#b0577f")  # of variants without a colour of their own
 CALLS = {"graph": "in a CUDA graph", "eager": "called from Python"}
 
 
@@ -40,13 +29,6 @@ def names_of(rows: list[Row]) -> list[str]:
     return list(dict.fromkeys([*ordered, *names]))
 
 
-def colours_of(rows: list[Row]) -> dict[str, str]:
-    """{variant: its colour}, without the baseline."""
-    cycle = itertools.cycle(OTHERS)
-    names = [name for name in names_of(rows) if name != BASELINE]
-    return {name: COLOURS.get(name) or next(cycle) for name in names}
-
-
 def title_of(row: Row) -> str:
     """The title of the panel of a row."""
     if row["task"] == TRAIN:
@@ -56,30 +38,29 @@ def title_of(row: Row) -> str:
 
 
 def draw(results: Results) -> "style.Figure":
-    header, rows = results["header"], shown(results)
-    panels = {
-        title: [row for row in rows if title_of(row) == title]
-        for _, _, title in sorted(
-            {(row["task"] == DECODE, row["batch"], title_of(row)) for row in rows}
-        )
+    header, rows, models = results["header"], shown(results), list(results["models"])
+    names = [name for name in names_of(rows) if name != BASELINE]
+    colours = dict(zip(names, itertools.cycle((SOFT, *COLOURS)), strict=False))
+    rows.sort(key=lambda row: (row["task"] == DECODE, row["batch"], models.index(row["model"])))
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        panels.setdefault(title_of(row), []).append(row)
+    bars = {
+        title: {name: colours[name] for name in names_of(panel) if name != BASELINE}
+        for title, panel in panels.items()
     }
-    widths = [
-        panel_width(len({row["model"] for row in panel}), len(colours_of(panel)))
-        for panel in panels.values()
-    ]
+    groups = {
+        title: {(row["model"], row["blocks"]): row["model"] for row in panel}
+        for title, panel in panels.items()
+    }
+    widths = [panel_width(len(groups[title]), len(bars[title])) for title in panels]
     blocks = " or ".join(str(count) for count in sorted({row["blocks"] for row in rows}))
     commits = ", ".join(sorted({row["commit"] for row in rows}))
-    figure = style.figure(
-        *(sum(widths) + 80 * len(widths), 440),
-        f"Llama-like models, {header.get('gpu')}",
-        f"{blocks} decoder blocks, bf16; torch {header.get('torch')}, commit {commits}",
-    )
+    title = f"Llama-like models, {header.get('gpu')}"
+    source = f"{blocks} decoder blocks, bf16; torch {header.get('torch')}, commit {commits}"
+    figure = style.figure(sum(widths) + 80 * len(widths), 440, title, source)
     places = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
     for axes, (title, panel) in zip(places, panels.items(), strict=True):
-        groups = {
-            (row["model"], row["blocks"]): row["model"]
-            for row in sorted(panel, key=lambda row: list(results["models"]).index(row["model"]))
-        }
         ratios = {((r["model"], r["blocks"]), r["variant"]): r["ratio"] for r in panel}
-        style.bars(axes, title, groups, colours_of(panel), ratios)
+        style.bars(axes, title, groups[title], bars[title], ratios)
     return figure

@@ -43,16 +43,12 @@ def result() -> Fraction:
     return Fraction(emulate.mma(*narrow, c, instruction=INSTRUCTION).item())
 
 
-def bit(value: Fraction, exponent: int) -> int:
-    """The bit of 2^exponent."""
-    return int(value / Fraction(2) ** exponent) & 1
-
-
 def _row(axes: "style.Axes", y: float, name: str, value: Fraction, lowest: Fraction) -> None:
     """The bits of a value; bits below `lowest` are lost."""
     axes.text(20, y + 18, name, family="monospace", size=9)
     for column, exponent in enumerate(range(HIGHEST, LOWEST - 1, -1)):
-        weight, digit = Fraction(2) ** exponent, bit(value, exponent)
+        weight = Fraction(2) ** exponent
+        digit = int(value / weight) & 1
         if value < weight and exponent >= 0:
             continue
         colour = (RED if weight < lowest else BLUE) if digit else PALE

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import style
-from benchmarks.report.style import BLUE, GREEN, ORANGE, PURPLE, SOFT, panel_width
+from benchmarks.report.style import SOFT, panel_width
+from tcgemm.numerics.picture import COLOURS
 
 BASELINE = "torch"
-COLOURS = (BLUE, ORANGE, PURPLE, GREEN)
 TITLES = {"graph": "Speed in a CUDA graph", "eager": "Speed, called from Python"}
 
 
@@ -22,25 +22,21 @@ def load(path: Path) -> dict[str, Any]:
 
 def draw(results: dict[str, Any]) -> "style.Figure":
     header, variants = results["header"], results["variants"]
-    names = {
-        variant["variant"]: f"tcgemm {variant['variant']}"
-        if variant["variant"] != BASELINE
-        else "torch Linear"
-        for variant in variants
-    }
+    names = {variant["variant"]: f"tcgemm {variant['variant']}" for variant in variants}
+    names[BASELINE] = "torch Linear"
     colours = dict(zip(names.values(), (SOFT, *COLOURS), strict=False))
     modes = [mode for mode in TITLES if any(row["mode"] == mode for row in results["rows"])]
     counts = sorted({row["tokens"] for row in results["rows"]})
     groups = {count: f"{count} token{'s' * (count > 1)}" for count in counts}
     weights = header["model"]["weights"] / 1e9
     width = panel_width(len(counts), len(names) - 1)
-    figure = style.figure(
-        *((width + 70) * len(modes) + 380, 440),
-        f"A model after swap_linear, {header['gpu']}",
+    title = f"A model after swap_linear, {header['gpu']}"
+    source = (
         f"{header['model']['blocks']} decoder blocks of Llama 3 8B's shape, {weights:.2f} billion "
         f"weights, {header['dtype']}, one forward; torch {header['torch']}, "
-        f"commit {header['commit']}",
+        f"commit {header['commit']}"
     )
+    figure = style.figure((width + 70) * len(modes) + 380, 440, title, source)
     *panels, memory = figure.subplots(1, len(modes) + 1, width_ratios=[*[width] * len(modes), 150])
     for axes, mode in zip(panels, modes, strict=True):
         ratios = {
