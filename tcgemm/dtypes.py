@@ -88,8 +88,10 @@ def of(
 ) -> torch.dtype | None:
     """The dtype that an argument means, read by `named`. Values that are no str come back as they
     are. Raises RuntimeError for a str that names no accepted dtype."""
+    if not isinstance(value, str):
+        return value
     dtype = named(value)
-    if isinstance(value, str) and dtype not in accepted:
+    if dtype not in accepted:
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in accepted)
         raise RuntimeError(
             f"{function}: {name} is {value!r}, but it must be one of {names}; pass one of these, "

@@ -41,7 +41,7 @@ _PRODUCTS: dict[Any, int] = {  # the position of the first operand
 _RESHAPES = (_aten.reshape.default, _aten.view.default)
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
 
-_patterns: dict[torch.dtype, dict[str, Graph]] = {}
+_patterns: dict[torch.dtype, dict[str | None, Graph]] = {}
 
 
 def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
@@ -52,7 +52,7 @@ def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
     return graph_module.graph
 
 
-def patterns_of(dtype: torch.dtype) -> dict[str, Graph]:
+def patterns_of(dtype: torch.dtype) -> dict[str | None, Graph]:
     """The activations as inductor decomposes them."""
     if dtype not in _patterns:
         _patterns[dtype] = {

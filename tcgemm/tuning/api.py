@@ -76,7 +76,7 @@ def tune(
         RuntimeError: there is no GPU, an argument is none of these, or a batch_invariant is active.
             If a product cannot be measured, its row contains the reason instead.
     """
-    choices = {"dtypes": dtypes, "layouts": layouts}
+    choices: dict[str, Any] = {"dtypes": dtypes, "layouts": layouts}
     of_shapes = {"scales": scales, "precision": precision, "weight": weight}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
