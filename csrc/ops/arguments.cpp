@@ -101,7 +101,6 @@ Arguments unbox(const Call& call) {
     }
   }
   if (call.overload == Overload::out) arguments[Slot::out] = reader.tensor();
-  if (call.op.has(kConstantB)) arguments.constant_b = true;
   if (call.op.types && !arguments.types) arguments.types = call.op.types;
   return arguments;
 }

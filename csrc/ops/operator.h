@@ -30,11 +30,10 @@ enum class Overload : std::uint8_t { plain, out, with_z };
 
 // What an operator has, as bits.
 enum Feature : unsigned {
-  kOut = 1 << 0,        // the overload .out
-  kWithZ = 1 << 1,      // the overload .with_z
-  kAmax = 1 << 2,       // a second result: the largest magnitude before scale_out
-  kConstantB = 1 << 3,  // the kernel before it does not write b
-  kQuestion = 1 << 4,   // it computes nothing, so one function serves every device
+  kOut = 1 << 0,       // the overload .out
+  kWithZ = 1 << 1,     // the overload .with_z
+  kAmax = 1 << 2,      // a second result: the largest magnitude before scale_out
+  kQuestion = 1 << 3,  // it computes nothing, so one function serves every device
 };
 
 // In the order of the schema; the tensors that it does not return are null.

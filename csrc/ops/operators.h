@@ -53,6 +53,9 @@ constexpr Operator question_row(const char* name, const char* schema,
   return {name, "tcgemm", function, nullptr, schema, kQuestion};
 }
 
+// The option constant_b of linear, _linear24, scaled_mm and packed_mm is private: no kernel that
+// may still run writes b, so that b is loaded while that kernel runs.
+//
 // A function that every public function can call names none of them in its errors. Tensors precede
 // the `*`, since torch.library supports no autograd and no vmap for a keyword-only tensor.
 inline constexpr Operator kOperators[] = {
@@ -69,20 +72,11 @@ inline constexpr Operator kOperators[] = {
     // linear with a 2:4 weight and no other term, for calls that need no gradient. Each argument of
     // scaled_mm costs host time.
     product_row("_linear24", "tcgemm.linear", Shapes::linear, schemas::kLinear24),
-    // linear, _linear24 and scaled_mm for calls that need no gradient, of a layer whose weight b
-    // has not changed since its last call: the kernel loads it while the kernel before may still
-    // run.
-    product_row("_constant_linear", "tcgemm.linear", Shapes::linear, schemas::kConstantLinear,
-                kConstantB),
-    product_row("_constant_linear24", "tcgemm.linear", Shapes::linear, schemas::kLinear24,
-                kConstantB),
-    product_row("_constant_scaled_mm", "tcgemm", Shapes::any, schemas::kScaled, kConstantB),
     // The general GEMM with scales and zero points; every Python function calls it if it gets one
     // of them. `kernel_name` filters configs.
     product_row("scaled_mm", "tcgemm", Shapes::any, schemas::kScaled, kOut | kWithZ),
     product_row("scaled_mm_amax", "tcgemm", Shapes::any, schemas::kScaled, kAmax),
-    // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it. With
-    // constant_b no kernel that may still run writes packed_b: it is loaded while that kernel runs.
+    // The general GEMM whose b is a packed weight of n rows, as core/packed_weight.h has it.
     product_row("packed_mm", "tcgemm", Shapes::any, schemas::kPacked, kOut | kWithZ),
     product_row("packed_mm_amax", "tcgemm", Shapes::any, schemas::kPacked, kAmax),
     // scaled_mm of uint8 tensors that hold two int4 in each byte, along K: the operands of

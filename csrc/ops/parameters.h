@@ -83,13 +83,14 @@ inline constexpr ParameterList kTypes{option(Option::out_dtype), option(Option::
 inline constexpr ParameterList kProduct = kOperandsAB + kAddendsOfAll + kOptions + kTypes;
 inline constexpr ParameterList kLinear =
     ParameterList{tensor(Slot::a, "x"), tensor(Slot::b, "weight")} + kAddendsOfAll + kOptions +
-    kTypes;
+    kTypes + ParameterList{option(Option::constant_b)};
 // `metadata` is passed on as sparse_b.
 inline constexpr ParameterList kLinear24{tensor(Slot::b, "weight"),
-                                         tensor(Slot::sparse_b, "metadata"), tensor(Slot::a, "x"),
-                                         optional(Slot::bias)};
-inline constexpr ParameterList kConstantLinear{tensor(Slot::a, "x"), tensor(Slot::b, "weight"),
-                                               optional(Slot::bias), option(Option::activation)};
+                                         tensor(Slot::sparse_b, "metadata"),
+                                         tensor(Slot::a, "x"),
+                                         optional(Slot::bias),
+                                         Parameter{},
+                                         option(Option::constant_b)};
 inline constexpr ParameterList kAddmm =
     ParameterList{tensor(Slot::c)} + kOperandsAB + kAddendsOfAll +
     ParameterList{Parameter{}, option(Option::beta), option(Option::alpha),
@@ -103,7 +104,7 @@ inline constexpr ParameterList kScaled =
     kOperandsAB + kScalesOfOperands + ParameterList{optional(Slot::c)} + kAddendsOfAll +
     ParameterList{optional(Slot::zero_a), optional(Slot::zero_b), optional(Slot::scale_out)} +
     kOperandForms + kOptions + ParameterList{option(Option::beta)} + kTypes +
-    ParameterList{option(Option::kernel, "kernel_name")};
+    ParameterList{option(Option::constant_b), option(Option::kernel, "kernel_name")};
 inline constexpr ParameterList kPackedOptions{
     option(Option::packed_n, "n"), option(Option::weight_format), option(Option::group_size),
     option(Option::weight_zeros, "zeros")};

@@ -16,7 +16,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
-from tcgemm.ops.operators import ALL, CONSTANT, PLAIN, WITH_Z, Operator
+from tcgemm.ops.operators import ALL, PLAIN, WITH_Z, Operator
 
 
 def _result_shape(op, a, b, sparse):
@@ -134,7 +134,7 @@ def writes_out(op: Operator) -> Callable[..., None]:
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
-for _op in (*ALL, _GENERAL, *CONSTANT):
+for _op in (*ALL, _GENERAL):
     torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
 for _op in WITH_OUT:
     torch.library.register_fake(f"tcgemm::{_op.name}.out", writes_out(_op))

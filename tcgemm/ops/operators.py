@@ -349,21 +349,6 @@ class Scaled(Operator):
         return times(gradient, self.constants.scale_out)
 
 
-class ConstantScaled(Scaled):
-    """scaled_mm of a weight that the kernels before do not write. It has no gradients."""
-
-    name: str
-    default: Any
-    out: Any
-    with_z: Any
-
-    def __init__(self, scales: Scales = NO_SCALES):
-        super().__init__(scales)
-        packet = torch.ops.tcgemm._constant_scaled_mm
-        self.name, self.default = "_constant_scaled_mm", packet.default
-        self.out = self.with_z = None
-
-
 def times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     """A gradient times a scale, in the wider dtype of both. Block scales do not come here: they
     belong to 8-bit operands, which have no gradient."""
@@ -379,9 +364,6 @@ MATMUL = Plain("matmul")
 ADDMM = Addmm("addmm")
 BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Plain("linear", weight=True)
-# Of a weight that the kernels before do not write, and that is loaded before they have completed.
-CONSTANT = (Plain("_constant_linear", weight=True), ConstantScaled())
-CONSTANT[0].positional = ("a", "b", "bias", "activation")
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 

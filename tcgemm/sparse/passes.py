@@ -70,7 +70,7 @@ def _tile24(metadata, k, pattern, dtype):
     return metadata.new_empty(tiles_size(metadata.shape[0], k, dtype), dtype=torch.uint8)
 
 
-def _linear24(weight, metadata, x, bias=None):
+def _linear24(weight, metadata, x, bias=None, *, constant_b=False):
     tensors = {"x": x, "weight": weight, "sparse_b": metadata}
     fake.check_devices("tcgemm.linear", tensors if bias is None else tensors | {"bias": bias})
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
@@ -87,6 +87,5 @@ for _name, _fake in FAKES.items():
     torch.library.register_fake(getattr(torch.ops.tcgemm, _name).default, _fake)
     autograd.register_constant(_name)
     vmap.register_one_by_one(_name)
-for _op in (torch.ops.tcgemm._linear24, torch.ops.tcgemm._constant_linear24):
-    torch.library.register_fake(_op.default, _linear24)
+torch.library.register_fake(torch.ops.tcgemm._linear24.default, _linear24)
 dtensor.rules_in("tcgemm.sparse.sharding")

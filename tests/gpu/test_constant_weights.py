@@ -34,10 +34,10 @@ few_and_many = pytest.mark.parametrize("m", [1, 16, 64, 100, 300, 2048])
 activations = pytest.mark.parametrize("activation", [None, "gelu"])
 
 
-def assert_same(op, constant, *arguments, **options):
+def assert_same(op, *arguments, **options):
     expected = op(*arguments, **options)
     for _ in range(3):
-        assert torch.equal(constant(*arguments, **options), expected)
+        assert torch.equal(op(*arguments, **options, constant_b=True), expected)
 
 
 @activations
@@ -46,9 +46,7 @@ def test_bits_are_those_of_linear(m, activation):
     def check(n, k):
         x, w = torch.randn(m, k, device="cuda").to(BF16), torch.randn(n, k, device="cuda").to(BF16)
         bias = torch.randn(n, device="cuda").to(BF16)
-        expected = tcgemm.linear(x, w, bias, activation=activation)
-        for _ in range(3):
-            assert torch.equal(OPS._constant_linear(x, w, bias, activation), expected)
+        assert_same(OPS.linear, x, w, bias, activation=activation)
 
     check_all(SHAPES, check)
 
@@ -67,7 +65,7 @@ def test_bits_are_those_of_scaled_mm(dtype, m, activation):
         bias = torch.randn(n, device="cuda").to(BF16)
         tensors = (x8, w8.t(), scale_x, scale_w.t(), None, bias)
         options = {"activation": activation, "out_dtype": BF16}
-        assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, *tensors, **options)
+        assert_same(OPS.scaled_mm, *tensors, **options)
 
     granularities = ("row", "tensor", *(("128x128",) if dtype is not S8 else ()))
     check_all(itertools.product(SHAPES, granularities), check)
@@ -82,10 +80,10 @@ def test_bits_are_those_of_sparse_products(dtype, m):
         values, form = operand_of(w)
         bias = None if dtype is S8 else torch.randn(n, device="cuda").to(BF16)
         if dtype is not F32:
-            assert_same(OPS._linear24, OPS._constant_linear24, values, form, x, bias)
+            assert_same(OPS._linear24, values, form, x, bias)
         options = {"precision": "high"} if dtype is F32 else {}
         options |= {"sparse_b": form, "bias": bias, "activation": None if dtype is S8 else "gelu"}
-        assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, x, values.t(), **options)
+        assert_same(OPS.scaled_mm, x, values.t(), **options)
 
     check_all(SHAPES, check)
 
@@ -99,7 +97,7 @@ def bits_of_row(row, kind, **division):
     a, b = operands(*row_and_layout(row, "contiguous"), m, n, k, batch=kind.batch)
     options = {**row.types.options, **block_scales(row, m, n, k, step=len(kind.name))}
     options |= {"out_dtype": row.types.outs[0], "kernel_name": kernel_name(row, **division)}
-    assert_same(OPS.scaled_mm, OPS._constant_scaled_mm, a, b, **options)
+    assert_same(OPS.scaled_mm, a, b, **options)
 
 
 @rows(lambda row: row.uses_tma)
@@ -138,7 +136,7 @@ def test_bits_of_every_sparse_kernel(row, cluster):
         options = {**options_of(row.types), "kernel_name": kernel_name(row, cluster)}
         expected = multiply("b", w, x, operand=operand, **options)
         for _ in range(3):
-            result = multiply("b", w, x, operand=operand, op=OPS._constant_scaled_mm, **options)
+            result = multiply("b", w, x, operand=operand, constant_b=True, **options)
             assert torch.equal(result, expected)
 
     kinds = CLUSTERS if cluster else [kind for kind in KINDS if kind.name in CHOSEN]

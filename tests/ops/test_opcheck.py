@@ -58,8 +58,9 @@ def test_out_dtype_and_views(out_dtype):
 
 def test_linear_with_a_constant_weight():
     x, w, bias = torch.randn(6, 9), torch.randn(4, 9), torch.randn(4)
-    opcheck(OPS._constant_linear.default, (x, w, bias, "relu"))
-    assert torch.equal(OPS._constant_linear(x, w, bias, "relu"), OPS.linear(x, w, bias).relu())
+    options = {"activation": "relu", "constant_b": True}
+    opcheck(OPS.linear.default, (x, w, bias), options)
+    assert torch.equal(OPS.linear(x, w, bias, **options), OPS.linear(x, w, bias).relu())
 
 
 def test_general():
@@ -114,9 +115,10 @@ def scaled(dtype, **options):
 def test_scaled_with_a_constant_weight(dtype):
     tensors, options = scaled(dtype)
     tensors = [tensor if tensor is None else tensor.detach() for tensor in tensors]
-    opcheck_eight(OPS._constant_scaled_mm.default, tensors, options)
     expected = OPS.scaled_mm(*tensors, **options)
-    assert torch.equal(OPS._constant_scaled_mm(*tensors, **options), expected)
+    options["constant_b"] = True
+    opcheck_eight(OPS.scaled_mm.default, tensors, options)
+    assert torch.equal(OPS.scaled_mm(*tensors, **options), expected)
 
 
 @pytest.mark.parametrize("name", ["scaled_mm", "scaled_mm_amax"])
@@ -166,7 +168,6 @@ def test_every_operator_is_checked():
         if name.startswith("tcgemm::")
     }
     tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
-    tested |= {"_constant_linear", "_constant_scaled_mm"}
     others = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     others |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     others |= {"_catalog", "_known_device", "_device_rates", "_code"}
@@ -174,6 +175,6 @@ def test_every_operator_is_checked():
     others |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/integers
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}
-    sparse |= {"_linear24", "_constant_linear24"}
+    sparse |= {"_linear24"}
     packed = {"packed_mm", "packed_mm_amax", "_pack_weight"}  # in tests/packed
     assert {name.split(".")[0] for name in names} == tested | others | sparse | packed

@@ -2,6 +2,8 @@
 small integers, within the error bound on normal data, from either side, with every epilogue.
 """
 
+import functools
+
 import pytest
 import torch
 from torch.library import opcheck
@@ -199,9 +201,9 @@ def test_vmap():
 
 
 @EVERY
-@pytest.mark.parametrize("name", ["_linear24", "_constant_linear24"])
-def test_linear24_is_scaled_mm(name, device, types):
-    linear24 = getattr(torch.ops.tcgemm, name)
+@pytest.mark.parametrize("constant_b", [False, True])
+def test_linear24_is_scaled_mm(constant_b, device, types):
+    linear24 = functools.partial(torch.ops.tcgemm._linear24.default, constant_b=constant_b)
     if types.a is F32:
         w, x = operands(types, "b", 33, 70, 100, device=device)
         with pytest.raises(RuntimeError, match='pass precision="high"'):  # which it does not take
@@ -217,4 +219,5 @@ def test_linear24_is_scaled_mm(name, device, types):
         assert torch.equal(linear24(values, form, x, bias), value)
         if not types.fp8:  # which opcheck cannot compare
             names = ("test_schema", "test_faketensor")
-            opcheck(linear24.default, (values, form, x, bias), test_utils=names)
+            options = {"constant_b": constant_b}
+            opcheck(linear24.func, (values, form, x, bias), options, test_utils=names)

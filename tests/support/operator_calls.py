@@ -82,9 +82,6 @@ CALLS = {
     "_int4_mm_amax": (INT4, {"out_dtype": torch.float32, "types": "s4,u4"}),
     "_binary_mm": (BINARY, {"k": K, "operation": "xor"}),
     "_linear24": (LINEAR24, {}),
-    "_constant_linear": ({"x": (f32, M, K), "weight": (f32, N, K), "bias": (f32, N)}, {}),
-    "_constant_linear24": (LINEAR24, {}),
-    "_constant_scaled_mm": (SCALED, {"out_dtype": torch.float32}),
     "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
     "decompress24": (
         {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
