@@ -12,8 +12,10 @@ import torch
 
 __all__ = [
     "Activation",
+    "AddOptions",
     "BinaryOperation",
     "DTypeName",
+    "ExplainOptions",
     "Float8Precision",
     "Float8Scaling",
     "Float32Precision",
@@ -214,3 +216,16 @@ class Options(LinearOptions, total=False):
     """
 
     bias: torch.Tensor | None
+
+
+class AddOptions(Options, total=False):
+    """The keyword arguments of tcgemm.addmm and baddbmm without amax: Options, and the factor beta
+    of c."""
+
+    beta: float
+
+
+class ExplainOptions(AddOptions, total=False):
+    """The keyword arguments that tcgemm.explain and check_layout share with the products."""
+
+    amax: bool

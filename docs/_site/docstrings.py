@@ -1,14 +1,15 @@
 """Extension of mkdocstrings: docstrings as the API pages show them.
 
-The pages are made from the source alone, which has the overloads and the names of types. mm, linear
-and others share a text that the decorator `documented` inserts, so their docstring is the imported
-one. What Markdown or mkdocstrings would misread is written in their way.
+The pages are made from the source alone, which has the overloads and the names of types. The
+decorator `documented` gives mm, linear and others a text that they share and the options of their
+signature, so both are the imported ones. What Markdown or mkdocstrings would misread is written in
+their way.
 """
 
 import inspect
 import re
 
-from griffe import Docstring, Extension, dynamic_import
+from griffe import Docstring, Extension, Parameter, ParameterKind, Parameters, dynamic_import
 
 REPLACED = (
     (re.compile(r"^( *)Example:$", re.MULTILINE), r"\1Examples:"),
@@ -40,14 +41,34 @@ def with_columns(text):
     return "\n".join(lines[:-1])
 
 
+def parameters_of(function):
+    """The parameters of the imported function, in griffe's form."""
+    kinds = {kind.value: kind for kind in ParameterKind}
+    return Parameters(
+        *(
+            Parameter(
+                parameter.name,
+                annotation=inspect.formatannotation(parameter.annotation).replace("torch.T", "T"),
+                kind=kinds[parameter.kind.description],
+                default=None if parameter.default is parameter.empty else repr(parameter.default),
+            )
+            for parameter in inspect.signature(function).parameters.values()
+        )
+    )
+
+
 class Docstrings(Extension):
     def on_instance(self, *, obj, **_):
         if obj.is_alias:
             return
         decorators = obj.decorators if obj.is_function else []
         if any(decorator.callable_path.endswith(".documented") for decorator in decorators):
-            text = inspect.getdoc(dynamic_import(obj.path))
-            obj.docstring = Docstring(text, parent=obj, parser="google")
+            function = dynamic_import(obj.path)
+            text = inspect.getdoc(function)
+            if text != obj.docstring.value:
+                obj.docstring = Docstring(text, parent=obj, parser="google")
+            obj.parameters = parameters_of(function)
+            obj.overloads = None
         if obj.docstring:
             for pattern, text in REPLACED:
                 obj.docstring.value = pattern.sub(text, obj.docstring.value)

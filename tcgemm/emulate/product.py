@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
 
@@ -11,26 +11,16 @@ from tcgemm.emulate import packed, rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
 from tcgemm.integers import BinaryTensor, Int4Tensor
 from tcgemm.ops.explanation import explain
+from tcgemm.ops.options import check_names, documented, parse
 from tcgemm.packed import PackedWeight
 from tcgemm.sparse import SparseTensor24
-from tcgemm.typing import Options
+from tcgemm.typing import AddOptions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tcgemm.typing import Activation, Precision
 
 GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}
-
-
-class MmOptions(Options, total=False):
-    """The keyword arguments of mm without amax, for type checkers."""
-
-    c: Tensor | None
-    beta: float
-    kernel: str | None
-    device: str
-    before_activation: bool
 
 
 @overload
@@ -38,37 +28,35 @@ def mm(
     a: Tensor,
     b: Tensor | PackedWeight,
     *,
-    amax: Literal[False] = False,
-    **options: Unpack[MmOptions],
+    c: Tensor | None = ...,
+    kernel: str | None = ...,
+    device: str = ...,
+    before_activation: bool = ...,
+    amax: Literal[False] = ...,
+    **options: Unpack[AddOptions],
 ) -> Tensor: ...
 @overload
 def mm(
-    a: Tensor, b: Tensor | PackedWeight, *, amax: Literal[True], **options: Unpack[MmOptions]
+    a: Tensor,
+    b: Tensor | PackedWeight,
+    *,
+    c: Tensor | None = ...,
+    kernel: str | None = ...,
+    device: str = ...,
+    before_activation: bool = ...,
+    amax: Literal[True],
+    **options: Unpack[AddOptions],
 ) -> tuple[Tensor, Tensor]: ...
+@documented(AddOptions, "emulate.mm")
 def mm(
     a: Tensor,
     b: Tensor | PackedWeight,
     *,
     c: Tensor | None = None,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
     kernel: str | None = None,
     device: str = "H200",
     before_activation: bool = False,
+    **options: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes the bits of tcgemm.mm(a, b, ...) on a GPU, on the CPU.
 
@@ -109,20 +97,19 @@ def mm(
     """
     if not isinstance(device, str):
         raise TypeError(f'device is {device!r}, but emulate.mm needs the name of a GPU: "H200".')
-    out_dtype, acc_dtype = dtypes.named(out_dtype), dtypes.named(acc_dtype)
-    epilogue = {"c": c, "beta": beta, "bias": bias, "activation": activation, "alpha": alpha}
-    epilogue |= {"residual": residual, "scale_a": scale_a, "scale_b": scale_b}
-    epilogue |= {"zero_a": zero_a, "zero_b": zero_b, "scale_out": scale_out, "amax": amax}
-    epilogue |= {"out_dtype": out_dtype, "acc_dtype": acc_dtype}
-    choices = {"precision": precision, "batch_invariant": batch_invariant, "out": out}
-    plan = explain(a, b, **epilogue, **choices, device=device, kernel=kernel)
+    check_names("emulate.mm", options)
+    plan = explain(a, b, c=c, device=device, kernel=kernel, **options)
+    bias = options.pop("bias", None)
+    residual, out, epilogue, scales, amax = parse("emulate.mm", options)
+    activation, out_dtype = epilogue.activation, epilogue.out_dtype
+    scale_a, scale_b, zero_a, zero_b, scale_out = scales
     _check(a, b, activation, before_activation)
     given_a, given_b = a, b
     if isinstance(b, PackedWeight):
         b = packed.in_16_bits(b, a.dtype).t()
     a, b = (x.to_int8() if isinstance(x, Int4Tensor) else x for x in (a, b))
     a, b = (x.detach().cpu() for x in (a, b))
-    if precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
+    if epilogue.precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
         a, b, out_dtype = a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype or torch.float32
     out_dtype = out_dtype or dtypes.result(a.dtype)
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
@@ -151,7 +138,11 @@ def mm(
         values = sums.of_floats(row_kernel, a, b, *scales)
     terms = Terms(
         *((None, None) if by_blocks else (scale_a, scale_b)),
-        **{name: epilogue[name] for name in ("c", "beta", "bias", "residual", "alpha")},
+        c=c,
+        beta=epilogue.beta,
+        bias=bias,
+        residual=residual,
+        alpha=epilogue.alpha,
         relu=activation == "relu",
     )
     if before_activation:
@@ -169,7 +160,7 @@ def mm(
 
 
 def _check(
-    a: Tensor, b: Tensor | PackedWeight, activation: Activation | None, before_activation: bool
+    a: Tensor, b: Tensor | PackedWeight, activation: str | None, before_activation: bool
 ) -> None:
     """What explain accepts and mm does not."""
     for name, operand in (("a", a), ("b", b)):

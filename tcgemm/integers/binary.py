@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 
 from tcgemm.integers.subbyte import SubbyteTensor, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.ops.operators import ALL
+from tcgemm.ops.operands import register_products
 from tcgemm.typing import BinaryOperation, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from torch import Tensor
+
+    from tcgemm.ops.operators import Operator
 
 _OPS = torch.ops.tcgemm
 OPERATIONS = words(BinaryOperation)
@@ -53,7 +54,7 @@ class BinaryTensor(SubbyteTensor):
     name = "BinaryTensor"
     per_byte = 8
     conversion = "to_bool()"
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {**SubbyteTensor.TABLE}
 
     def __new__(cls, bytes: Tensor) -> BinaryTensor:
         return _binary(bytes, -1, None)
@@ -263,18 +264,11 @@ def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
     return getattr(_OPS, name).default(a.bytes, b.bytes, *others, **options, **keywords)
 
 
-def _no_product(name: str, *args: Any, **kwargs: Any) -> Any:
+def _no_product(op: Operator, *args: Any) -> NoReturn:
     raise RuntimeError(
-        f"tcgemm.{name}: an operand is a BinaryTensor, whose products need an operation; call "
+        f"tcgemm.{op.name}: an operand is a BinaryTensor, whose products need an operation; call "
         "tcgemm.binary_mm."
     )
 
 
-for _name in ("explain", "check_layout"):
-    _describes = functools.partial(_describe, _name)
-    BinaryTensor.TABLE[getattr(_OPS, _name).default] = _describes
-for _op in ALL:
-    _refuses = functools.partial(_no_product, _op.name)
-    BinaryTensor.TABLE[_op.default] = _refuses
-    if _op.out is not None:
-        BinaryTensor.TABLE[_op.out] = _refuses
+register_products(BinaryTensor, _no_product, _no_product, _describe)

@@ -61,7 +61,7 @@ class Int4Tensor(SubbyteTensor):
     name = "Int4Tensor"
     per_byte = 2
     conversion = "to_int8()"
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {**SubbyteTensor.TABLE}
     signed: bool
 
     def __new__(cls, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> Int4Tensor:

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
-from tcgemm.ops._torch_private import no_torch_function, wrapper_subclass
+from tcgemm.ops._torch_private import wrapper_subclass
+from tcgemm.ops.operands import TensorOperand
 from tcgemm.ops.operator_table import Register, registers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import Tensor
 
 _aten = torch.ops.aten
 
 
-class SubbyteTensor(torch.Tensor):
+class SubbyteTensor(TensorOperand):
     """The base of Int4Tensor and BinaryTensor. A subclass has `name`, `per_byte` and a table."""
 
     name: ClassVar[str]
@@ -65,30 +66,11 @@ class SubbyteTensor(torch.Tensor):
         return self.bytes.dim() + self.byte_dim
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        with no_torch_function():
-            return func(*args, **(kwargs or {}))
-
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        function = cls.TABLE.get(func) or SubbyteTensor.TABLE.get(func)
-        if function is not None:
-            return function(*args, **(kwargs or {}))
-        result = func.decompose(*args, **(kwargs or {}))
-        if result is NotImplemented:
-            raise NotImplementedError(
-                f"tcgemm.{cls.name}: {func} is not supported for sub-byte elements; call it with "
-                f"{cls.conversion} of the tensor."
-            )
-        return result
+    def unsupported(cls, func: Any) -> NotImplementedError:
+        return NotImplementedError(
+            f"tcgemm.{cls.name}: {func} is not supported for sub-byte elements; call it with "
+            f"{cls.conversion} of the tensor."
+        )
 
     conversion: ClassVar[str]  # the call that gives the elements one by one
 

@@ -9,11 +9,9 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.ops import dispatch, explanation, functional, precision
+from tcgemm.ops import explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.ops.epilogue import epilogue_of
-from tcgemm.ops.operators import LINEAR
 from tcgemm.ops.prepared import capturing
 from tcgemm.ops.prepared import prepare as prepare_weight
 
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.ops.prepared import Prepared
-    from tcgemm.typing import Activation, Precision
+    from tcgemm.typing import Activation, LinearOptions
 
 _compiling = torch.compiler.is_compiling
 
@@ -156,19 +154,18 @@ class Linear(HasActivation, torch.nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
-        precision_used: Precision | None = None
+        options: LinearOptions = {}
+        if self.activation is not None:
+            options["activation"] = self.activation
+        if self.batch_invariant:
+            options["batch_invariant"] = True
         if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
             prepared = self._prepared_weight(weight) if keeps else None
             # With "prepared", a call without a prepared weight has the bits of one with it.
-            weight, precision_used = (
-                (weight, "prepared") if prepared is None else (prepared, "highest")
-            )
-        options = (None, None, precision_used, self.batch_invariant)
-        epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
-        return dispatch.gemm(
-            *(functional.linear, LINEAR, None, input, weight, None, self.bias, None, epilogue)
-        )
+            options["precision"] = "prepared" if prepared is None else "highest"
+            weight = weight if prepared is None else prepared
+        return functional.linear(input, weight, self.bias, **options)
 
     @property
     def prepared(self) -> Prepared | None:

@@ -29,17 +29,12 @@ from tcgemm.ops._torch_private import (
     is_wrapped_by_transform,
     transforms_active,
 )
+from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepared import TensorVersionGuard
-from tcgemm.sparse.fast_path import (
-    Operands,
-    is_plain,
-    is_plain_eager,
-    metadata_argument,
-    operands_of,
-)
+from tcgemm.sparse.fast_path import Operands, metadata_argument, operands_of
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import METHODS, prune24
 from tcgemm.sparse.shapes import default_pattern
@@ -337,8 +332,8 @@ class SparseLinear24(SparseState):
         (values, *positions), _ = self.inner_buffers()
         if self.learns:
             values = gather(self._dense(), positions[0], self._pattern)
-        options = (None, None, None, self.batch_invariant)
-        epilogue = epilogue_of(self.activation, 1.0, 1.0, *options)
+        options = {"activation": self.activation, "batch_invariant": self.batch_invariant}
+        epilogue = epilogue_of(**options)
         if values.dtype is torch.float32:
             epilogue = epilogue.with_precision("high")
         rows = input.unsqueeze(0) if input.dim() == 1 else input

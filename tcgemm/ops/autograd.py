@@ -47,7 +47,7 @@ from tcgemm.ops._torch_private import (
     unpack_dual,
 )
 from tcgemm.ops.dtensor import joins_rows
-from tcgemm.ops.epilogue import DEFAULT, Epilogue, epilogue_of
+from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.grad_checks import check_constants, check_operand
 from tcgemm.ops.grad_spec import GradSpec, form
 from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
@@ -69,8 +69,19 @@ def call(
     """Runs an operator, outside torch.compile, with the least host time that this call allows."""
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
+    needs_gradient = _grad_enabled() and (
+        a.requires_grad
+        or b.requires_grad
+        or (bias is not None and bias.requires_grad)
+        or (residual is not None and residual.requires_grad)
+        or (c is not None and c.requires_grad)
+    )
+    if not needs_gradient:
+        result = direct.run(op, a, b, c, bias, residual, epilogue)
+        if result is not None:
+            return result
     dual = in_dual_level()
-    if dual or _requires_grad(a, b, c, bias, residual):
+    if dual or needs_gradient:
         if (
             epilogue.activation is epilogue.out_dtype is c is residual is None
             and not (dual or op.constant_names)
@@ -80,10 +91,6 @@ def call(
         ):
             return plain_calls[op.name](op, a, b, bias, epilogue)
         return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
-    if epilogue is DEFAULT and c is residual is None and not op.constant_names:
-        result = direct.run(op, a, b, bias)
-        if result is not None:
-            return result
     with below_autograd():
         return op.run(a, b, c, bias, residual, epilogue)
 
@@ -106,11 +113,8 @@ def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
 def gemm(
     a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue, out_dtype: torch.dtype | None
 ) -> torch.Tensor:
-    """alpha * (a @ b), differentiable: the product that the formulas use. Of the epilogue it has
-    alpha, the precision and batch_invariant."""
-    _activation, alpha, _beta, _out_dtype, _acc_dtype, precision, batch_invariant = epilogue
-    epilogue = epilogue_of(None, alpha, 1.0, out_dtype, None, precision, batch_invariant)
-    return _run(MATMUL, a, b, None, None, None, epilogue)
+    """alpha * (a @ b), differentiable: the product that the formulas use."""
+    return _run(MATMUL, a, b, None, None, None, epilogue.of_gradient(out_dtype))
 
 
 def _run(op: Operator, *operands: Any) -> Any:
@@ -125,17 +129,6 @@ def _result(op, results):
 def _rows(batch):
     """A batch of matrices (..., M, K) as one matrix with all rows."""
     return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
-
-
-def _requires_grad(a, b, c, bias, residual):
-    """The same as any_requires_grad, in half of its time for the few tensors of a call."""
-    return _grad_enabled() and (
-        a.requires_grad
-        or b.requires_grad
-        or (bias is not None and bias.requires_grad)
-        or (residual is not None and residual.requires_grad)
-        or (c is not None and c.requires_grad)
-    )
 
 
 def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch):
@@ -428,10 +421,9 @@ class PlainGemm(Gemm):
             form(b) if need_b and not need_a else None,
             form(bias) if bias is not None and bias.requires_grad else None,
         )
-        if epilogue is DEFAULT:
-            result = direct.run(op, a, b, bias)
-            if result is not None:
-                return result
+        result = direct.run(op, a, b, None, bias, None, epilogue)
+        if result is not None:
+            return result
         with below_autograd():
             return op.run(a, b, None, bias, None, epilogue)
 

@@ -7,39 +7,70 @@ dispatcher gets the call.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tcgemm.ops._torch_private import (
+    any_autocast_enabled,
     dispatch_keys,
     dispatch_modes,
+    in_dual_level,
     is_profiled,
     is_tracing,
+    transforms_active,
 )
+from tcgemm.ops.epilogue import DEFAULT
 
 if TYPE_CHECKING:
+    from tcgemm.ops.epilogue import Epilogue
     from tcgemm.ops.operators import Operator
 
 _DENSE = (torch.Tensor, torch.nn.Parameter)
-_CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
+_compiling = torch.compiler.is_compiling
+CPU, CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
+
+
+def is_plain_eager() -> bool:
+    """Is this an eager call without any active mode, transform, profiler or tracer?"""
+    return not (
+        _compiling()
+        or any_autocast_enabled()
+        or transforms_active()
+        or dispatch_modes()
+        or is_profiled()
+        or is_tracing()
+        or in_dual_level()
+    )
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Does the memory of a tensor have its elements? With a negative bit it has the negated ones,
+    and a ZeroTensor has no memory. The kernels read only memory."""
+    return type(tensor) in _DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def run(
-    op: Operator, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, *options: object
-) -> torch.Tensor | None:
+    op: Operator,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    epilogue: Epilogue,
+) -> Any:
     """The result of the operator, or None if the call needs the dispatcher.
 
-    The caller knows that no transform and no autocast is active. options: the arguments of the
-    operator after the bias; without them it has its defaults.
+    The caller knows that no transform is active, and that autocast has cast the operands.
     """
     if (
-        type(a) not in _DENSE
+        op.kernel is None
+        or type(a) not in _DENSE
         or type(b) not in _DENSE
         or dispatch_modes()
         or is_profiled()
         or is_tracing()
-        # With a negative bit the memory has the negated elements, and a ZeroTensor has no memory.
+        or in_dual_level()
         or a.is_neg()
         or b.is_neg()
         or a._is_zerotensor()
@@ -47,22 +78,28 @@ def run(
     ):
         return None
     if a.is_cuda and b.is_cuda:
-        keys = _CUDA
+        keys, cuda = CUDA, True
     elif a.is_cpu and b.is_cpu:
-        keys = _CPU
+        keys, cuda = CPU, False
     else:
         return None
     try:
-        if bias is None:
-            return op.kernel(keys, a, b, None, *options) if options else op.kernel(keys, a, b)
         if (
-            type(bias) not in _DENSE
-            or bias.is_neg()
-            or bias._is_zerotensor()
-            or bias.is_cuda is not a.is_cuda
-            or bias.is_meta
+            epilogue is DEFAULT
+            and c is residual is None
+            and (kernel := op.plain_kernel) is not None
         ):
+            if bias is None:
+                return kernel(keys, a, b)
+            if is_plain(bias) and (bias.is_cuda if cuda else bias.is_cpu):
+                return kernel(keys, a, b, bias=bias)
             return None
-        return op.kernel(keys, a, b, bias, *options)
+        tensors = op.tensors(a, b, c, bias, residual)
+        for tensor in tensors:
+            if tensor is not None and not (
+                is_plain(tensor) and (tensor.is_cuda if cuda else tensor.is_cpu)
+            ):
+                return None
+        return op.kernel(keys, *tensors, **op.keywords(epilogue))
     except RuntimeError:
         return None

@@ -14,48 +14,59 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.overrides import handle_torch_function, has_torch_function_variadic
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function,
+    has_torch_function_variadic,
+)
 
 from tcgemm.ops import autograd, invariance, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
-from tcgemm.ops.epilogue import NO_SCALES, Epilogue, Scales
-from tcgemm.ops.operators import ADDS_C, LINEAR, MATMUL, Operator, Scaled
-from tcgemm.ops.prepared import Prepared
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales
+from tcgemm.ops.operands import Operand, products
+from tcgemm.ops.operators import ADDS_C, LINEAR, Operator, Scaled
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
-_USUAL = {torch.Tensor, torch.nn.Parameter, type(None)}
+_DENSE = (torch.Tensor, torch.nn.Parameter)
+_USUAL = {*_DENSE, type(None)}
 _f32 = torch.float32
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-# Called before __torch_function__: returns a result, or None. tcgemm.sparse.fast_path sets it.
-fast_path: Callable[..., Any] | None = None
-# Classes of b that are no tensors, besides Prepared -> the function that multiplies one, of
-# (op, out, a, b, c, bias, residual, epilogue, scales, amax). tcgemm.packed has one.
-products: dict[type, Callable[..., Any]] = {}
 
 
 def gemm(
     function: Callable[..., Any],
     op: Operator,
-    out: torch.Tensor | None,
     a: Any,
     b: Any,
-    c: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    epilogue: Epilogue,
+    c: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    residual: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    epilogue: Epilogue = DEFAULT,
+    scales: Scales = NO_SCALES,
+    amax: Any = False,
 ) -> Any:
-    """Calls `op` with operands in the common form of operators.py."""
-    if has_torch_function_variadic(a, b, c, bias, residual, out):
-        if out is None:
-            result = fast_path and fast_path(op, a, b, c, bias, residual, epilogue)
-            if result is not None:
-                return result
-            if op is LINEAR and nested.is_jagged(a):
-                return _jagged(function, a, b, bias, residual, epilogue)
-        return _overridden(function, op, {}, out, a, b, c, bias, residual, epilogue)
+    """Calls `op` with operands in the common form of operators.py. `function` is the public one."""
+    if (
+        type(a) not in _DENSE
+        or type(b) not in _DENSE
+        or has_torch_function_variadic(a, b, c, bias, residual, out)
+    ):
+        product = products.get(type(b)) or products.get(type(a)) or _overridden
+        result = product(function, op, a, b, c, bias, residual, out, epilogue, scales, amax)
+        if result is NotImplemented and product is not _overridden:
+            tensors = (a, b, c, bias, residual, out)
+            result = _overridden(function, op, *tensors, epilogue, scales, amax)
+        if result is not NotImplemented:
+            return result
+    if scales is not NO_SCALES or amax is not False:
+        if has_torch_function_variadic(*scales):
+            tensors = (a, b, c, bias, residual, out)
+            return _overridden(function, op, *tensors, epilogue, scales, amax)
+        return scaled_gemm(op, a, b, c, bias, residual, out, epilogue, scales, amax)
     if not (
         isinstance(a, _tensor)
         and isinstance(b, _tensor)
@@ -64,12 +75,6 @@ def gemm(
         and (residual is None or isinstance(residual, _tensor))
         and (out is None or isinstance(out, _tensor))
     ):
-        if type(b) is Prepared and not op.batched:
-            return _with_parts(function, op, out, a, b, c, bias, residual, epilogue)
-        multiply = products.get(type(b))
-        if multiply is not None:
-            operands = (a, b, c, bias, residual)
-            return multiply(op, out, *operands, epilogue, NO_SCALES, False)
         raise no_tensor(op.name, _named(op, a, b, c, bias, residual, out))
     try:
         if out is not None:
@@ -82,8 +87,6 @@ def gemm(
         if traced:  # the Autograd kernel of the operator differentiates
             epilogue = invariance.kept(epilogue)
             check_words(op.name, epilogue)  # torch.compile would show the dispatcher's text
-            if op is LINEAR and nested.is_jagged(a):  # without __torch_function__ in a trace
-                return _jagged(function, a, b, bias, residual, epilogue)
             return op.run(a, b, c, bias, residual, epilogue)
         return autograd.call(op, a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
@@ -93,61 +96,22 @@ def gemm(
         raise refused from None
 
 
-def _with_parts(function, op, out, a, b, c, bias, residual, epilogue):
-    """gemm for a Prepared b. Operands that are matrices already go to scaled_mm directly."""
-    weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
-    direct = (
-        out is None
-        and all_tensors(op, a, weight, c, bias, residual)
-        and a.dim() > 1
-        and not a.is_nested
-        and _fits(op, a, weight, bias)
-        and not (_compiling() or any_autocast_enabled())
-    )
-    epilogue = resolved(a, epilogue) if direct else epilogue
-    terms = fitting(terms, a, weight, epilogue.precision) if direct else None
-    if terms is None:
-        return scaled_gemm(function, op, out, a, b, c, bias, residual, epilogue, NO_SCALES, False)
-    call = Scaled(terms_b=terms)
-    try:
-        return autograd.call(call, a, op.matrix_b(weight, 2), c, bias, residual, epilogue)
-    except RuntimeError as error:
-        refused = _refusal(op, error, (a, weight, c, bias, residual, out), epilogue)
-        if refused is None:
-            raise
-        raise refused from None
-
-
 def scaled_gemm(
-    function: Callable[..., Any],
     op: Operator,
-    out: torch.Tensor | None,
     a: Any,
     b: Any,
     c: torch.Tensor | None,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
+    out: torch.Tensor | None,
     epilogue: Epilogue,
     scales: Scales,
-    amax: bool,
+    amax: Any,
+    terms: torch.Tensor | None = None,
 ) -> Any:
-    """gemm with scales, zero points, or amax as a second result."""
+    """gemm with scales, zero points, amax as a second result, or terms of b."""
     if amax is not False:
         check_amax(op.name, amax)
-    if _compiling() and out is None and op is LINEAR and nested.is_jagged(a):
-        keywords = dict(scales._asdict(), amax=amax)
-        return _jagged(function, a, b, bias, residual, epilogue, **keywords)
-    if has_torch_function_variadic(a, b, c, bias, residual, out, *scales):
-        keywords = dict(scales._asdict(), amax=amax)
-        if out is None and op is LINEAR and nested.is_jagged(a):
-            return _jagged(function, a, b, bias, residual, epilogue, **keywords)
-        return _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue)
-    terms = None
-    if type(b) is Prepared and not op.batched:
-        b, terms = b.operand(op.name, op.operand_names[1], not op.weight)
-    multiply = products.get(type(b))
-    if multiply is not None:
-        return multiply(op, out, a, b, c, bias, residual, epilogue, scales, amax)
     if not all_tensors(op, a, b, c, bias, residual, out, *scales):
         named = _named(op, a, b, c, bias, residual, out)
         raise no_tensor(op.name, named | scales._asdict())
@@ -160,8 +124,9 @@ def scaled_gemm(
         raise refused from None
 
 
-def _jagged(function, a, b, bias, residual, epilogue, **keywords):
+def _jagged(function, a, b, bias, residual, epilogue, scales, amax):
     """linear of a jagged NestedTensor."""
+    keywords = scales.keywords() | ({"amax": amax} if amax is not False else {})
     options = LINEAR.keywords(epilogue) | keywords | {"residual": residual}
     rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
     return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
@@ -175,7 +140,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms
     if out is None and (traced or any_autocast_enabled()):
         a, b, c, bias, residual = autocast(a, b, c, bias, residual)
     epilogue = resolved(a, epilogue)
-    if not _fits(op, a, b, bias):
+    if not op.takes(a, b, bias) or (op.weight and a.shape[-1] != b.shape[1]):
         op.run(a, b, c, bias, residual, epilogue)  # raises the error, except in a traced call
         raise RuntimeError(
             f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, or the "
@@ -184,10 +149,15 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms
 
     dims = (a.dim(), b.dim())
     terms = fitting(terms, a, b, epilogue.precision)
-    call = Scaled(_lifted_scales(dims, scales), amax=amax, terms_b=terms)
-    a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
-    if residual is not None and residual.dim() > 0:
-        residual = op.lift(residual, *dims)
+    has_vector = 1 in dims
+    if has_vector:
+        scales = _lifted_scales(dims, scales)
+        a = op.matrix_a(a, dims[0])
+        if residual is not None and residual.dim() > 0:
+            residual = op.lift(residual, *dims)
+    if has_vector or op.weight:
+        b = op.matrix_b(b, dims[1])
+    call = Scaled(scales, amax=amax, terms_b=terms)
     if out is not None:
         return into(op, call, out, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
     if traced:
@@ -196,9 +166,9 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms
         result = call.run(a, b, c, bias, residual, epilogue)
     else:
         result = autograd.call_checked(call, a, b, c, bias, residual, epilogue)
-    if amax:
-        return op.lower(result[0], *dims), result[1]
-    return op.lower(result, *dims)
+    if not has_vector:
+        return result
+    return (op.lower(result[0], *dims), result[1]) if amax else op.lower(result, *dims)
 
 
 def resolved(a: torch.Tensor, epilogue: Epilogue) -> Epilogue:
@@ -233,18 +203,6 @@ def autocast(*tensors: Any) -> Any:
         else tensor
         for tensor in tensors
     ]
-
-
-def _fits(op, a, b, bias):
-    """True if this function takes the shapes. scaled_mm checks only what all functions share."""
-    if op is LINEAR:
-        fits = a.dim() >= 1 and b.dim() == 2 and a.shape[-1] == b.shape[1]
-        return fits and (bias is None or bias.dim() == 1)
-    if op is MATMUL:
-        return a.dim() >= 1 and b.dim() >= 1
-    if op.batched:
-        return a.dim() == b.dim() == 3 and a.shape[0] == b.shape[0]
-    return a.dim() == b.dim() == 2 and (bias is None or bias.dim() <= 2)
 
 
 def _lifted_scales(dims, scales):
@@ -295,14 +253,25 @@ def into(
     return out
 
 
-def _overridden(function, op, keywords, out, a, b, c, bias, residual, epilogue):
-    """Hands the call to the tensors' own __torch_function__."""
+def _overridden(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
+    """Hands the call to the tensors' own __torch_function__. NotImplemented: no tensor has one."""
+    if op is LINEAR and out is None and nested.is_jagged(a):
+        return _jagged(function, a, b, bias, residual, epilogue, scales, amax)
+    tensors = _tensors_of(a, b, c, bias, residual, out, *scales)
+    if not has_torch_function(tensors):
+        return NotImplemented
     first = (c, a, b) if op.adds_c else (a, b, bias) if op is LINEAR else (a, b)
-    tensors = (a, b, c, bias, residual, out, *keywords.values())
-    keywords = keywords | op.keywords(epilogue) | {"residual": residual, "out": out}
+    keywords = op.keywords(epilogue) | scales.keywords() | {"residual": residual, "out": out}
+    if amax is not False:
+        keywords["amax"] = amax
     if op is not LINEAR:
         keywords["bias"] = bias
     return handle_torch_function(function, tensors, *first, **keywords)
+
+
+def _tensors_of(*arguments):
+    """The arguments that torch may dispatch by: an Operand has its own function instead."""
+    return [argument for argument in arguments if not isinstance(argument, Operand)]
 
 
 def _named(
@@ -321,20 +290,18 @@ def all_tensors(op: Operator, a: object, b: object, c: object, *others: object) 
 
 
 def no_tensor(function: str, tensors: Mapping[str, Any]) -> TypeError:
-    """The error for the first argument that is no tensor. The first two are required."""
-    required = (*tuple(tensors)[:2], *(("c",) if function in ADDS_C else ()))
-    for name, value in tensors.items():
-        if isinstance(value, Prepared):
+    """The error for the first argument that is no tensor. The first two are required. An Operand in
+    the second place may be right, so it is named only if no other argument is wrong."""
+    places = tuple(tensors)[:2]
+    required = (*places, *(("c",) if function in ADDS_C else ()))
+    last = [name for name in places[1:] if isinstance(tensors[name], Operand)]
+    for name in (*(name for name in tensors if name not in last), *last):
+        value = tensors[name]
+        if isinstance(value, Operand):
             return TypeError(
-                f"tcgemm.{function}: {name} is a Prepared, which is the weight of tcgemm.linear, "
-                f"or the b of mm, matmul and addmm; pass its weight, {name}.weight."
-            )
-        if type(value) in products:
-            kind = type(value).__name__
-            return TypeError(
-                f"tcgemm.{function}: {name} is a {kind}, which is the weight of tcgemm.linear, and "
-                "whose .t() is the b of mm, matmul and addmm; pass a tensor, such as its "
-                "dequantize()."
+                f"tcgemm.{function}: {name} is a {type(value).__name__}, which is the weight of "
+                "tcgemm.linear, and whose .t() is the b of mm, matmul and addmm; pass "
+                f"{value.mend.format(name)}."
             )
         if not isinstance(value, _tensor) and (value is not None or name in required):
             return wrong_type(function, name, value)

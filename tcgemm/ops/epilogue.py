@@ -21,6 +21,8 @@ from tcgemm import dtypes
 
 ADDENDS = ("c", "bias", "residual")
 TENSORS = ("a", "b", *ADDENDS)
+# The tensors of the operators explain and check_layout after a and b, in the order of their schema.
+DESCRIBED = ("bias", "residual", "scale_a", "scale_b", "c", "zero_a", "zero_b", "scale_out")
 
 
 class Scales(NamedTuple):
@@ -31,6 +33,10 @@ class Scales(NamedTuple):
     zero_a: torch.Tensor | None = None
     zero_b: torch.Tensor | None = None
     scale_out: torch.Tensor | None = None
+
+    def keywords(self) -> dict[str, torch.Tensor]:
+        """The tensors that there are, by name."""
+        return {name: tensor for name, tensor in self._asdict().items() if tensor is not None}
 
 
 class Epilogue(NamedTuple):
@@ -44,6 +50,11 @@ class Epilogue(NamedTuple):
     precision: str | None = None
     batch_invariant: bool = False
 
+    def of_gradient(self, out_dtype: torch.dtype | None) -> Epilogue:
+        """The options of a product in the derivatives: alpha, precision and batch_invariant."""
+        fields = (None, self.alpha, 1.0, out_dtype, None, self.precision, self.batch_invariant)
+        return DEFAULT if fields == DEFAULT else _new(Epilogue, fields)
+
     def with_precision(self, precision: str | None) -> Epilogue:
         """The same options with another precision."""
         if self.precision is precision:
@@ -52,40 +63,45 @@ class Epilogue(NamedTuple):
 
     def keywords(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
-        return {
-            name: value
-            for name, value, default in zip(self._fields, self, DEFAULT, strict=True)
-            if value != default
-        }
+        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant = self
+        keywords: dict[str, Any] = {}
+        if activation is not None:
+            keywords["activation"] = activation
+        if alpha != 1.0:
+            keywords["alpha"] = alpha
+        if beta != 1.0:
+            keywords["beta"] = beta
+        if out_dtype is not None:
+            keywords["out_dtype"] = out_dtype
+        if acc_dtype is not None:
+            keywords["acc_dtype"] = acc_dtype
+        if precision is not None:
+            keywords["precision"] = precision
+        if batch_invariant is not False:
+            keywords["batch_invariant"] = batch_invariant
+        return keywords
 
 
 DEFAULT = Epilogue()
 NO_SCALES = Scales()
-_new = tuple.__new__  # Epilogue(...) calls Python code, which takes 0.2 us
+_new = tuple.__new__  # Epilogue(...) takes 0.2 us
+_new_epilogue = Epilogue.__new__  # the class itself takes 0.1 us more
 
 
-def epilogue_of(
-    activation: str | None,
-    alpha: float,
-    beta: float,
-    out_dtype: torch.dtype | str | None,
-    acc_dtype: torch.dtype | str | None,
-    precision: str | None,
-    batch_invariant: bool = False,
-) -> Epilogue:
-    """The Epilogue with these options. All calls with the default options share one object.
+def epilogue_of(**options: Any) -> Epilogue:
+    """The Epilogue with these options: see from_options."""
+    return from_options(options)
+
+
+def from_options(options: dict[str, Any]) -> Epilogue:
+    """The Epilogue of options by name. All calls with the default options share one object.
 
     A name of a dtype becomes the dtype; another word stays, and the operator refuses it.
     """
-    if (
-        activation is out_dtype is acc_dtype is precision is None
-        and alpha == beta == 1.0
-        and batch_invariant is False
-    ):
+    epilogue = _new_epilogue(Epilogue, **options)
+    if epilogue == DEFAULT:
         return DEFAULT
-    if type(out_dtype) is str:
-        out_dtype = dtypes.named(out_dtype)
-    if type(acc_dtype) is str:
-        acc_dtype = dtypes.named(acc_dtype)
-    options = (activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant)
-    return _new(Epilogue, options)
+    if type(epilogue.out_dtype) is str or type(epilogue.acc_dtype) is str:
+        out_dtype, acc_dtype = dtypes.named(epilogue.out_dtype), dtypes.named(epilogue.acc_dtype)
+        return epilogue._replace(out_dtype=out_dtype, acc_dtype=acc_dtype)
+    return epilogue

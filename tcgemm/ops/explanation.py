@@ -1,6 +1,6 @@
 """tcgemm.explain and check_layout, and their answers: text that notebooks show as it prints."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -9,14 +9,11 @@ from tcgemm.ops import dispatch, query, tuned
 from tcgemm.ops import precision as torch_precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.arguments import check_amax, refusal
-from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of
 from tcgemm.ops.markup import escape
+from tcgemm.ops.operands import Operand
 from tcgemm.ops.operators import MATMUL
-from tcgemm.ops.prepared import Prepared
-from tcgemm.typing import Activation, Precision
-
-if TYPE_CHECKING:
-    from tcgemm.packed.weight import PackedWeight
+from tcgemm.ops.options import documented, parse
+from tcgemm.typing import ExplainOptions
 
 
 class Text(str):
@@ -133,29 +130,15 @@ class Explanation(Text):
         )
 
 
+@documented(ExplainOptions)
 def check_layout(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
     c: Tensor | None = None,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
+    **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Says how the operands of matmul(a, b, ...) are stored in memory, and what would be faster.
 
@@ -189,40 +172,18 @@ def check_layout(
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
     """
-    return explained(
-        "check_layout",
-        (a, b, c, bias, residual, out),
-        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
-        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant),
-        amax=amax,
-        device=device,
-        kernel=kernel,
-    )
+    return explained("check_layout", a, b, c, device, kernel, **options)
 
 
+@documented(ExplainOptions)
 def explain(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
     c: Tensor | None = None,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
+    **options: Unpack[ExplainOptions],
 ) -> Explanation:
     """Says which kernel matmul(a, b, ...) runs on a GPU, and why. It needs no GPU.
 
@@ -250,26 +211,17 @@ def explain(
     Raises:
         TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
     """
-    return explained(
-        "explain",
-        (a, b, c, bias, residual, out),
-        Scales(scale_a, scale_b, zero_a, zero_b, scale_out),
-        epilogue_of(activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant),
-        amax=amax,
-        device=device,
-        kernel=kernel,
-    )
+    return explained("explain", a, b, c, device, kernel, **options)
 
 
 def explained(
     name: str,
-    tensors: tuple[Any, ...],
-    scales: Scales,
-    epilogue: Epilogue,
-    *,
-    amax: bool,
+    a: Any,
+    b: Any,
+    c: Tensor | None,
     device: str | None,
     kernel: str | None,
+    **options: Any,
 ) -> Explanation:
     """The answer of the operator `name` to the call with these arguments.
 
@@ -277,14 +229,15 @@ def explained(
     """
     if torch.compiler.is_compiling():
         ask: Any = torch.compiler.disable(explained)
-        return ask(name, tensors, scales, epilogue, amax=amax, device=device, kernel=kernel)
-    a, b, c, bias, residual, out = tensors
-    terms = None
+        return ask(name, a, b, c, device, kernel, **options)
+    bias = options.pop("bias", None)
+    residual, out, epilogue, scales, amax = parse(name, options)
+    if epilogue.precision is None and getattr(a, "dtype", None) is torch.float32:
+        # The answer is for a GPU.
+        epilogue = epilogue.with_precision(torch_precision.default())
     words: dict[str, Any] = {}
-    if type(b) is Prepared:
-        b, terms = b.operand(name, "b", True)
-    elif (described := getattr(type(b), "described", None)) is not None:  # a PackedWeight
-        b, words = described(b, name)
+    if isinstance(b, Operand):
+        b, words = b.described(name, a, epilogue)
     if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
         named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
         raise dispatch.no_tensor(name, named | scales._asdict())
@@ -293,21 +246,11 @@ def explained(
         raise dispatch.amax_with_out(name)
     if transforms_active():
         query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
-    if epilogue.precision is None and a.dtype is torch.float32:  # the answer is for a GPU
-        epilogue = epilogue.with_precision(torch_precision.default())
-    tensors = {
-        "c": c,
-        "bias": bias,
-        "residual": residual,
-        "out": out,
-        "terms_b": dispatch.fitting(terms, a, b, epilogue.precision),
-        **scales._asdict(),
-    }
+    tensors = {"c": c, "bias": bias, "residual": residual, "out": out, **scales._asdict()}
     tuned.load_for_explain()
-    options = {"amax": bool(amax), "device": device, "kernel": kernel, **words}
-    options |= epilogue._asdict()
+    words |= {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
     try:
-        answer = query.ask(name, a, b, **tensors, **options)
+        answer = query.ask(name, a, b, **tensors, **words)
     except RuntimeError as error:
         refused = refusal(name, error, epilogue, device=device, kernel=kernel)
         if refused is None:

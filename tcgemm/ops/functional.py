@@ -1,75 +1,40 @@
 """The products: torch's names and order, tensors positional, all else keyword-only.
 
-dispatch.py has the steps that follow. The functions differ in their operator and its operands. Each
-has two overloads for type checkers: amax=True returns a pair.
+dispatch.py has the steps that follow. The functions differ in their operator and its operands.
+tcgemm.typing states the options: `documented` gives each function its signature. Each has two
+overloads for type checkers: amax=True returns a pair.
 """
 
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from tcgemm.ops import dispatch
-from tcgemm.ops.documentation import documented
-from tcgemm.ops.epilogue import Scales, epilogue_of
+from tcgemm.ops.dispatch import gemm
+from tcgemm.ops.operands import Operand, replaces_torch
 from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, LINEAR, MATMUL, MM
-from tcgemm.ops.prepared import Prepared
-from tcgemm.typing import Activation, LinearOptions, Options, Precision
-
-if TYPE_CHECKING:
-    from tcgemm.packed.weight import PackedWeight
+from tcgemm.ops.options import documented, parse
+from tcgemm.typing import AddOptions, LinearOptions, Options
 
 
 @overload
 def mm(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 @overload
 def mm(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
     amax: Literal[True],
     **options: Unpack[Options],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
-def mm(
-    a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
-    *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+@documented(Options)
+def mm(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies two matrices and applies an epilogue: act(a (M, K) @ b (K, N) + bias) + residual.
 
     Example:
@@ -87,11 +52,10 @@ def mm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(mm, MM, out, a, b, None, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(mm, MM, out, a, b, None, bias, residual, epilogue, scales, amax)
+    if not options:
+        return gemm(mm, MM, a, b)
+    bias = options.pop("bias", None)
+    return gemm(mm, MM, a, b, None, bias, *parse("mm", options))
 
 
 @overload
@@ -99,21 +63,8 @@ def bmm(
     a: Tensor,
     b: Tensor,
     *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 @overload
 def bmm(
@@ -123,27 +74,8 @@ def bmm(
     amax: Literal[True],
     **options: Unpack[Options],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
-def bmm(
-    a: Tensor,
-    b: Tensor,
-    *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+@documented(Options)
+def bmm(a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies equal batches of matrices: act(a (B, M, K) @ b (B, K, N) + bias) + residual.
 
     Example:
@@ -160,63 +92,30 @@ def bmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(bmm, BMM, out, a, b, None, bias, residual, epilogue, scales, amax)
+    if not options:
+        return gemm(bmm, BMM, a, b)
+    bias = options.pop("bias", None)
+    return gemm(bmm, BMM, a, b, None, bias, *parse("bmm", options))
 
 
 @overload
 def matmul(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[Options],
 ) -> Tensor: ...
 @overload
 def matmul(
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
     amax: Literal[True],
     **options: Unpack[Options],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
-def matmul(
-    a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
-    *,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+@documented(Options)
+def matmul(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies with the shapes of torch.matmul, whose batch dimensions broadcast, and applies an
     epilogue: act(a (..., M, K) @ b (..., K, N) + bias) + residual.
 
@@ -235,70 +134,33 @@ def matmul(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(matmul, MATMUL, out, a, b, None, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(
-        matmul, MATMUL, out, a, b, None, bias, residual, epilogue, scales, amax
-    )
+    if not options:
+        return gemm(matmul, MATMUL, a, b)
+    bias = options.pop("bias", None)
+    return gemm(matmul, MATMUL, a, b, None, bias, *parse("matmul", options))
 
 
 @overload
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[AddOptions],
 ) -> Tensor: ...
 @overload
 def addmm(
     c: Tensor,
     a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
+    b: Tensor | Operand,
     *,
-    beta: float = ...,
     amax: Literal[True],
-    **options: Unpack[Options],
+    **options: Unpack[AddOptions],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
+@documented(AddOptions)
 def addmm(
-    c: Tensor,
-    a: Tensor,
-    b: "Tensor | Prepared | PackedWeight",
-    *,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    c: Tensor, a: Tensor, b: Tensor | Operand, **options: Any
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies two matrices and adds c: beta * c + alpha * (a (M, K) @ b (K, N)).
 
@@ -319,13 +181,10 @@ def addmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(
-        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant
-    )
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(addmm, ADDMM, out, a, b, c, bias, residual, epilogue, scales, amax)
+    if not options:
+        return gemm(addmm, ADDMM, a, b, c)
+    bias = options.pop("bias", None)
+    return gemm(addmm, ADDMM, a, b, c, bias, *parse("addmm", options))
 
 
 @overload
@@ -334,22 +193,8 @@ def baddbmm(
     a: Tensor,
     b: Tensor,
     *,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[AddOptions],
 ) -> Tensor: ...
 @overload
 def baddbmm(
@@ -357,33 +202,11 @@ def baddbmm(
     a: Tensor,
     b: Tensor,
     *,
-    beta: float = ...,
     amax: Literal[True],
-    **options: Unpack[Options],
+    **options: Unpack[AddOptions],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
-def baddbmm(
-    c: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    beta: float = 1.0,
-    bias: Tensor | None = None,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+@documented(AddOptions)
+def baddbmm(c: Tensor, a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """Multiplies equal batches of matrices and adds c: beta * c + alpha * (a @ b).
 
     Example:
@@ -403,67 +226,36 @@ def baddbmm(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(
-        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant
-    )
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(baddbmm, BADDBMM, out, a, b, c, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(
-        baddbmm, BADDBMM, out, a, b, c, bias, residual, epilogue, scales, amax
-    )
+    if not options:
+        return gemm(baddbmm, BADDBMM, a, b, c)
+    bias = options.pop("bias", None)
+    return gemm(baddbmm, BADDBMM, a, b, c, bias, *parse("baddbmm", options))
 
 
 @overload
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
-    bias: Tensor | None = None,
+    weight: Tensor | Operand,
+    bias: Tensor | None = ...,
     *,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: Literal[False] = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    amax: Literal[False] = ...,
+    **options: Unpack[LinearOptions],
 ) -> Tensor: ...
 @overload
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
+    weight: Tensor | Operand,
     bias: Tensor | None = ...,
     *,
     amax: Literal[True],
     **options: Unpack[LinearOptions],
 ) -> tuple[Tensor, Tensor]: ...
-@documented
+@documented(LinearOptions)
 def linear(
     x: Tensor,
-    weight: "Tensor | Prepared | PackedWeight",
+    weight: Tensor | Operand,
     bias: Tensor | None = None,
-    *,
-    activation: Activation | None = None,
-    residual: Tensor | None = None,
-    alpha: float = 1.0,
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    zero_a: Tensor | None = None,
-    zero_b: Tensor | None = None,
-    scale_out: Tensor | None = None,
-    amax: bool = False,
-    out_dtype: torch.dtype | str | None = None,
-    acc_dtype: torch.dtype | str | None = None,
-    precision: Precision | None = None,
-    batch_invariant: bool = False,
-    out: Tensor | None = None,
+    **options: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes a linear layer: act(x (..., K) @ weight (N, K).t() + bias) + residual.
 
@@ -490,10 +282,52 @@ def linear(
 
     tcgemm.typing.Options describes the other arguments, the dtypes, the gradients and the errors.
     """
-    epilogue = epilogue_of(activation, alpha, 1.0, out_dtype, acc_dtype, precision, batch_invariant)
-    if scale_a is scale_b is zero_a is zero_b is scale_out is None and not amax:
-        return dispatch.gemm(linear, LINEAR, out, x, weight, None, bias, residual, epilogue)
-    scales = Scales(scale_a, scale_b, zero_a, zero_b, scale_out)
-    return dispatch.scaled_gemm(
-        linear, LINEAR, out, x, weight, None, bias, residual, epilogue, scales, amax
-    )
+    if not options:
+        return gemm(linear, LINEAR, x, weight, None, bias)
+    return gemm(linear, LINEAR, x, weight, None, bias, *parse("linear", options))
+
+
+# torch's products of operands that are no plain tensors.
+
+
+@replaces_torch(torch.mm, torch.Tensor.mm)
+def _mm(input: Any, mat2: Any, *, out: Tensor | None = None) -> Any:
+    return mm(input, mat2, out=out)
+
+
+@replaces_torch(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+def _matmul(input: Any, other: Any, *, out: Tensor | None = None) -> Any:
+    return matmul(input, other, out=out)
+
+
+@replaces_torch(torch.mv, torch.Tensor.mv)
+def _mv(input: Any, vec: Any, *, out: Tensor | None = None) -> Any:
+    if (input.dim(), vec.dim()) != (2, 1):
+        raise RuntimeError(
+            f"tcgemm.matmul: torch.mv multiplies a matrix with a vector, but the operands have the "
+            f"shapes {tuple(input.shape)} and {tuple(vec.shape)}; call torch.matmul."
+        )
+    return matmul(input, vec, out=out)
+
+
+@replaces_torch(torch.Tensor.__rmatmul__)
+def _rmatmul(input: Any, other: Any) -> Any:
+    return matmul(other, input)
+
+
+@replaces_torch(torch.addmm, torch.Tensor.addmm)
+def _addmm(
+    input: Any,
+    mat1: Any,
+    mat2: Any,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    out: Tensor | None = None,
+) -> Any:
+    return addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
+
+
+@replaces_torch(torch.nn.functional.linear)
+def _linear(input: Any, weight: Any, bias: Tensor | None = None) -> Any:
+    return linear(input, weight, bias)

@@ -25,7 +25,6 @@ from tcgemm.ops.epilogue import (
     TENSORS,
     Epilogue,
     Scales,
-    epilogue_of,
 )
 
 # a, b, c, bias, residual and the epilogue of a call
@@ -41,7 +40,8 @@ class Operator:
     name: str
     default: Any  # the overload of torch.ops, and that with out=
     out: Any
-    kernel: Any  # calls the kernel for given dispatch keys
+    kernel: Any = None  # calls the kernel for given dispatch keys, past the dispatcher
+    plain_kernel: Any = None  # the same with at most a bias beside a and b, if there is a short way
     with_z: Any = None  # the overload that also returns the argument of the activation
     weight: bool
     batched: bool
@@ -49,6 +49,7 @@ class Operator:
     positional: tuple[str, ...] = ("a", "b", "bias", "residual")
     constants: tuple[torch.Tensor | None, ...] = ()  # tensors of one call without a derivative
     constant_names: tuple[str, ...] = ()
+    any_dims: bool = False  # a and b are vectors, matrices or batches
     adds_c: bool = False  # c is an argument, and required
     amax: bool = False  # the result is (out, amax)
     terms_b: torch.Tensor | None = None  # the terms of a Prepared b
@@ -79,18 +80,7 @@ class Operator:
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         """The operator's keyword arguments."""
-        activation, alpha, _beta, out_dtype, acc_dtype, precision, batch_invariant = epilogue
-        keywords: dict[str, Any] = {
-            "activation": activation,
-            "alpha": alpha,
-            "out_dtype": out_dtype,
-            "acc_dtype": acc_dtype,
-        }
-        if precision is not None:  # every keyword costs time
-            keywords["precision"] = precision
-        if batch_invariant is not False:
-            keywords["batch_invariant"] = batch_invariant
-        return keywords
+        return epilogue.keywords()
 
     def run(
         self,
@@ -136,8 +126,8 @@ class Operator:
     @staticmethod
     def operands(arguments: Mapping[str, Any]) -> Operands:
         """The common operands from the arguments by name."""
-        epilogue = epilogue_of(*map(arguments.get, Epilogue._fields, DEFAULT))
-        return *map(arguments.get, TENSORS), epilogue
+        epilogue = Epilogue(*map(arguments.get, Epilogue._fields, DEFAULT))
+        return *map(arguments.get, TENSORS), DEFAULT if epilogue == DEFAULT else epilogue
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by name. The dispatcher drops those that have their default."""
@@ -166,6 +156,17 @@ class Operator:
         """The gradient before scale_out from the gradient of the result."""
         return gradient
 
+    def takes(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> bool:
+        """Has each operand a number of dimensions that this function takes? scaled_mm checks only
+        what all functions share."""
+        if self.batched:
+            return a.dim() == b.dim() == 3 and a.shape[0] == b.shape[0]
+        if self.any_dims:
+            return a.dim() >= 1 and b.dim() >= 1
+        if self.weight:
+            return a.dim() >= 1 and b.dim() == 2 and (bias is None or bias.dim() == 1)
+        return a.dim() == b.dim() == 2 and (bias is None or bias.dim() <= 2)
+
     def matrix_a(self, a: torch.Tensor, dims: int) -> torch.Tensor:
         """a as matrices; `dims` counts the dimensions of the call, without vmap's in front."""
         return a.unsqueeze(-2) if dims == 1 else a
@@ -192,6 +193,13 @@ class Operator:
 class Plain(Operator):
     """mm, bmm, matmul and linear."""
 
+    def __init__(
+        self, name: str, *, weight: bool = False, batched: bool = False, any_dims: bool = False
+    ):
+        super().__init__(name, weight=weight, batched=batched)
+        self.any_dims = any_dims
+        self.plain_kernel: Any = self.kernel
+
     def run(
         self,
         a: torch.Tensor,
@@ -204,7 +212,7 @@ class Plain(Operator):
         """Calls the operator; the commonest calls pass no keywords."""
         if residual is None and epilogue is DEFAULT:
             return self.default(a, b) if bias is None else self.default(a, b, bias)
-        return super().run(a, b, c, bias, residual, epilogue)
+        return self.default(a, b, bias, residual, **epilogue.keywords())
 
 
 class Addmm(Operator):
@@ -223,13 +231,11 @@ class Addmm(Operator):
     ) -> tuple[torch.Tensor | None, ...]:
         return c, a, b, bias, residual
 
-    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        return {"beta": epilogue.beta, **super().keywords(epilogue)}
 
-
-_SCALED: dict[bool, tuple[str, Any, Any]] = {  # the key is the argument amax
-    False: ("scaled_mm", torch.ops.tcgemm.scaled_mm.default, torch.ops.tcgemm.scaled_mm.out),
-    True: ("scaled_mm_amax", torch.ops.tcgemm.scaled_mm_amax.default, None),
+_MM, _MM_AMAX = torch.ops.tcgemm.scaled_mm, torch.ops.tcgemm.scaled_mm_amax
+_SCALED: dict[bool, tuple[str, Any, Any, Any]] = {  # the key is the argument amax
+    False: ("scaled_mm", _MM.default, redispatch(_MM.default), _MM.out),
+    True: ("scaled_mm_amax", _MM_AMAX.default, redispatch(_MM_AMAX.default), None),
 }
 
 
@@ -247,10 +253,12 @@ class Scaled(Operator):
         *("terms_b", "sparse_a", "sparse_b"),
     )
     weight = batched = False
+    any_dims = True
     operand_names: tuple[str, str] = ("a", "b")
     constant_names: tuple[str, ...] = Scales._fields
     name: str
     default: Any
+    kernel: Any
     out: Any
     with_z: Any
     keeps_sign: bool
@@ -268,11 +276,11 @@ class Scaled(Operator):
         sparse_b: torch.Tensor | None = None,
         kernel_name: str | None = None,
     ):
-        self.name, self.default, self.out = _SCALED[amax]
+        self.name, self.default, self.kernel, self.out = _SCALED[amax]
         self.constants = scales  # pyright: ignore[reportIncompatibleVariableOverride]
         self.keeps_sign = scales.scale_out is None
         self.amax = amax
-        self.with_z = None if amax else torch.ops.tcgemm.scaled_mm.with_z
+        self.with_z = None if amax else _MM.with_z
         self.terms_b = terms_b
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
@@ -297,7 +305,7 @@ class Scaled(Operator):
         return self.sparse_a is not None or self.sparse_b is not None
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        keywords = epilogue.keywords()
+        keywords = super().keywords(epilogue)
         if self.kernel_name is not None:
             keywords["kernel_name"] = self.kernel_name
         return keywords
@@ -360,7 +368,7 @@ def times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
 
 MM = Plain("mm")
 BMM = Plain("bmm", batched=True)
-MATMUL = Plain("matmul")
+MATMUL = Plain("matmul", any_dims=True)
 ADDMM = Addmm("addmm")
 BADDBMM = Addmm("baddbmm", batched=True)
 LINEAR = Plain("linear", weight=True)

@@ -16,11 +16,17 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function_unary
+from torch.overrides import (
+    handle_torch_function,
+    has_torch_function,
+    has_torch_function_unary,
+)
 
-from tcgemm.ops import autograd
+from tcgemm.ops import autograd, dispatch
 from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_address
 from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.epilogue import Epilogue
+from tcgemm.ops.operands import Operand, products
 
 _prepare = torch.ops.tcgemm.prepare.default
 _BF16 = 1  # the bit of the first byte that means BF16 terms: csrc/core/split_fp32.h
@@ -55,7 +61,7 @@ class TensorVersionGuard:
     unchanged: property = property(operator.truth)
 
 
-class Prepared:
+class Prepared(Operand):
     """A float32 weight together with the 16-bit terms of its elements; tcgemm.prepare makes it.
 
     Example:
@@ -149,6 +155,14 @@ class Prepared:
         weight = self.weight.to(device)
         return self if weight is self.weight else restored(weight, self.transposed)
 
+    mend = "its weight, {}.weight"
+
+    def described(
+        self, name: str, a: torch.Tensor, epilogue: Epilogue
+    ) -> tuple[torch.Tensor, dict[str, Any]]:
+        weight, terms = self.operand(name, "b", True)
+        return weight, {"terms_b": dispatch.fitting(terms, a, weight, epilogue.precision)}
+
     def operand(
         self, function: str, name: str, transposed: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,6 +192,19 @@ class Prepared:
 
     def __reduce__(self) -> tuple[Callable[..., Prepared], tuple[torch.Tensor, bool]]:
         return restored, (self.weight, self.transposed)
+
+
+def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
+    """The product of a Prepared b, which has its terms where the precision takes them."""
+    tensors = (a, c, bias, residual, out, *scales)
+    if op.batched or type(b) is not Prepared or has_torch_function(tensors):
+        return NotImplemented
+    weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
+    operands = (a, weight, c, bias, residual, out)
+    return dispatch.scaled_gemm(op, *operands, epilogue, scales, amax, terms)
+
+
+products[Prepared] = _multiply
 
 
 def restored(weight: torch.Tensor, transposed: bool) -> Prepared:

@@ -1,7 +1,7 @@
 """Products with a PackedWeight: the operators packed_mm and packed_mm_amax with their fakes,
 derivatives and rules.
 
-    linear, mm, matmul, addmm --> dispatch.products --> multiply --> autograd --> packed_mm
+    linear, mm, matmul, addmm --> dispatch.gemm --> _multiply --> autograd --> packed_mm
 
 The operator takes the weight in device order, and K from its other operand. The gradient of a
 multiplies the weight that these bytes stand for, in the dtype of a. So a graph needs no other form
@@ -10,17 +10,18 @@ of the weight.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch.overrides import has_torch_function
 
-from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, functional, invariance, vmap
+from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
-from tcgemm.ops.explanation import check_layout, explain
+from tcgemm.ops.operands import products
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
-from tcgemm.ops.prepared import Prepared
 from tcgemm.packed.arrange import Order, parts_of
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.weight import PackedWeight
@@ -34,12 +35,17 @@ if TYPE_CHECKING:
     from tcgemm.ops.operators import Operands
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
+_DENSE = (torch.Tensor, torch.nn.Parameter)
+_USUAL = {*_DENSE, type(None)}
 _OPS: Any = torch.ops.tcgemm
-_OPERATORS: dict[bool, tuple[str, Any, Any, Any]] = {  # the key is the argument amax
+_KERNELS: dict[bool, Any] = {  # the key is the argument amax
+    False: redispatch(_OPS.packed_mm.default),
+    True: redispatch(_OPS.packed_mm_amax.default),
+}
+_OPERATORS: dict[bool, tuple[str, Any, Any, Any]] = {
     False: ("packed_mm", *map(_OPS.packed_mm.__getattr__, ("default", "out", "with_z"))),
     True: ("packed_mm_amax", _OPS.packed_mm_amax.default, None, None),
 }
-_kernel: Any = redispatch(_OPS.packed_mm.default)
 _NO_ORDER = Order(0, "int4", 0, "none")
 
 
@@ -48,6 +54,8 @@ class PackedProduct(Operator):
     it."""
 
     name: str
+    kernel: Any
+    plain_kernel: Any
     default: Any
     out: Any
     with_z: Any
@@ -75,6 +83,7 @@ class PackedProduct(Operator):
         constant: bool = False,
     ) -> None:
         self.name, self.default, self.out, self.with_z = _OPERATORS[amax]
+        self.kernel = _KERNELS[amax]
         self.amax = amax
         self.order = order
         self.constant = constant
@@ -83,6 +92,7 @@ class PackedProduct(Operator):
         short = scale_out is None and not amax
         self.constants = () if short else (scale_out,)
         self.constant_names = () if short else ("scale_out",)
+        self.plain_kernel = functools.partial(self.kernel, **self.words) if short else None
         self.keeps_sign = scale_out is None
         self.kernel_name = kernel_name
         self.a = a
@@ -96,12 +106,6 @@ class PackedProduct(Operator):
         residual: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
         return a, b, c, bias, residual, *self.constants
-
-    def kernel(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, keys: Any, a: Tensor, b: Tensor, bias: Tensor | None = None
-    ) -> Tensor:
-        """The product with the default epilogue, past the dispatcher: direct.py."""
-        return _kernel(keys, a, b, None, bias, **self.words)
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         keywords = self.words | epilogue.keywords()
@@ -266,32 +270,11 @@ def _check_operands(op: Operator, a: Tensor, b: PackedWeight, bias: Tensor | Non
         )
 
 
-def _call(a: Tensor, b: PackedWeight, order: Tensor) -> PackedProduct:
-    """The operator of a product without scale_out, which the weight keeps."""
-    if torch.compiler.is_compiling():
-        return PackedProduct(b.order, a=(a.shape[-1], a.dtype))
-    constant = b.stored.is_complete(order)
-    product = b.stored.calls.get((a.dtype, constant))
-    if product is None:
-        product = PackedProduct(b.order, a=(a.shape[-1], a.dtype), constant=constant)
-        b.stored.calls[a.dtype, constant] = product
-    return product
-
-
-def multiply(
-    op: Operator,
-    out: Tensor | None,
-    a: Any,
-    b: PackedWeight,
-    c: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    epilogue: Epilogue,
-    scales: Scales,
-    amax: object,
-) -> Any:
+def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
     """The product `op` of a tensor and a PackedWeight, and amax if it is asked for. The arguments
     are as in dispatch."""
+    if type(b) is not PackedWeight or has_torch_function((a, c, bias, residual, out, *scales)):
+        return NotImplemented
     first, second = op.operand_names
     if op.batched:
         _refuse(
@@ -301,28 +284,36 @@ def multiply(
         )
     if not (epilogue is DEFAULT and scales is NO_SCALES and amax is False):
         _check_options(op, epilogue, scales, amax)
-    order, scale_out = b.arranged(), scales.scale_out
-    if not dispatch.all_tensors(op, a, order, c, bias, residual, out, scale_out):
+    stored, scale_out = b.stored, scales.scale_out
+    kinds = {type(c), type(bias), type(residual), type(out), type(scale_out)}
+    if not (type(a) in _DENSE and kinds <= _USUAL and not op.adds_c):
         addends = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
-        raise dispatch.no_tensor(op.name, {first: a, second: order, **addends})
+        if not dispatch.all_tensors(op, a, stored.tensors.scales, *addends.values()):
+            tensors = {first: a, second: stored.tensors.scales, **addends}
+            raise dispatch.no_tensor(op.name, tensors)
     traced = torch.compiler.is_compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)
     _check_operands(op, a, b, bias)
-    call = _call(a, b, order)
-    if scale_out is not None or amax:
-        call = PackedProduct(
-            *(call.order, scale_out, None, call.a), amax=bool(amax), constant=call.constant
-        )
     if amax and out is not None:
         raise dispatch.amax_with_out(op.name)
+    order, form = stored.arranged(), (a.shape[-1], a.dtype)
+    # Nothing writes a kept order: a kernel loads it while the kernel before still runs.
+    constant = not traced and stored.kept is not None and stored.kept.order is order
+    call = None if traced else stored.calls.get((a.dtype, constant))
+    if call is None or scale_out is not None or amax:
+        call = PackedProduct(b.order, scale_out, None, form, amax=bool(amax), constant=constant)
+        if not (traced or call.constant_names):
+            stored.calls[a.dtype, constant] = call
     operands = (a, order, c, bias, residual)
     try:
         if out is not None:
             return dispatch.into(op, call, out, out, *operands, epilogue)
         if traced:
             return call.run(*operands, invariance.kept(epilogue))
-        return autograd.call_checked(call, *operands, epilogue)
+        if call.constant_names:
+            return autograd.call_checked(call, *operands, epilogue)
+        return autograd.call(call, *operands, epilogue)
     except RuntimeError as error:
         tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
         tensors |= {"scale_out": scale_out, "out": out}
@@ -340,10 +331,4 @@ def multiply(
         raise refused from None
 
 
-dispatch.products[PackedWeight] = multiply
-for _function, _name in (
-    *((functional.mm, "b"), (functional.matmul, "b"), (functional.addmm, "b")),
-    *((functional.linear, "weight"), (check_layout, "b"), (explain, "b")),
-):
-    # help() shows the type; in functional.py it is a string, for type checkers.
-    _function.__annotations__[_name] = torch.Tensor | Prepared | PackedWeight
+products[PackedWeight] = _multiply

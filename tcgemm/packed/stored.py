@@ -29,7 +29,15 @@ class _Kept:
         self.guards = tuple(map(TensorVersionGuard, parts.tensors().values()))
 
     def __bool__(self) -> bool:
-        return all(self.guards)
+        for guard in self.guards:  # as TensorVersionGuard compares, in half of its time
+            tensor, (version, address, strides) = guard.tensor, guard.recorded
+            if (
+                tensor.data_ptr() != address
+                or tensor.stride() != strides
+                or (version is not None and tensor._version != version)
+            ):
+                return False
+        return True
 
     # The getter is a C function: torch.compile guards on its result and does not trace it.
     unchanged: property = property(operator.truth)
@@ -83,11 +91,6 @@ class Stored:
             if self.released is not None:
                 self.released = order
         return order
-
-    def is_complete(self, order: Tensor) -> bool:
-        """Is this the kept order? It was complete when it was kept, and nothing writes it again,
-        so a kernel may load it while the kernel before still runs."""
-        return self.kept is not None and self.kept.order is order
 
     def release(self) -> bool:
         """Frees the codes, which the device order has as well. False if that is not kept now."""

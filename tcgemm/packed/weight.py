@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm import dtypes
+from tcgemm.ops.operands import Operand
 from tcgemm.packed import arrange
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.formats import FLOATS, format_of, table_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tcgemm.ops.epilogue import Epilogue
     from tcgemm.typing import PackedFormat
 
 _NAME = "tcgemm.PackedWeight"
@@ -49,7 +51,7 @@ def _part(name: str, text: str) -> Any:
     return property(get, replace, doc=text)
 
 
-class PackedWeight:
+class PackedWeight(Operand):
     """A weight (N, K) of 4 or 8 bits an element; tcgemm.pack_weight makes it.
 
     Example:
@@ -61,7 +63,8 @@ class PackedWeight:
         (torch.Size([48, 128]), 3072)
 
     It takes the place of the weight in tcgemm.linear, and its .t() the place of b in mm, matmul and
-    addmm. The activations are float16 or bfloat16. The product is that with dequantize(x.dtype).
+    addmm, of tcgemm and of torch, and in x @ b. The activations are float16 or bfloat16. The result
+    is the product with dequantize(x.dtype).
 
     The weight is (code - zero_point) * scale, or code * scale + offset, or table[code] * scale. It
     is computed in float32, with a rounding after each operation, and then rounded once. x and the
@@ -234,8 +237,9 @@ class PackedWeight:
         """
         return self.stored.arranged()
 
-    def described(self, name: str) -> tuple[Tensor, dict[str, Any]]:
-        """What tcgemm.explain asks the operator: the operand b, and what belongs to it."""
+    mend = "a tensor, such as its dequantize()"
+
+    def described(self, name: str, a: Any, epilogue: Epilogue) -> tuple[Tensor, dict[str, Any]]:
         if not self.transposed:
             raise RuntimeError(
                 f"tcgemm.{name}: b is a PackedWeight of shape {tuple(self.shape)}, which is "

@@ -143,7 +143,7 @@ def quantize(
 
 
 def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
-    epilogue = epilogue_of(activation, 1.0, 1.0, dtype, None, precision)
+    epilogue = epilogue_of(activation=activation, out_dtype=dtype, precision=precision)
     return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
 
 

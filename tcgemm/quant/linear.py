@@ -191,8 +191,12 @@ def _forward(
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
-    options = (out_dtype or x.dtype, None, precision, batch_invariant)
-    epilogue = epilogue_of(activation, 1.0, 1.0, *options)
+    epilogue = epilogue_of(
+        activation=activation,
+        out_dtype=out_dtype or x.dtype,
+        precision=precision,
+        batch_invariant=batch_invariant,
+    )
     out = call.run(x8, weight.t(), None, bias, residual, epilogue)
     return out.squeeze(0) if vector else out
 
@@ -307,8 +311,12 @@ def quantized_linear(
     if batch_invariant:
         check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
-    options = (out_dtype, None, precision, batch_invariant)
-    epilogue = epilogue_of(activation, 1.0, 1.0, *options)
+    epilogue = epilogue_of(
+        activation=activation,
+        out_dtype=out_dtype,
+        precision=precision,
+        batch_invariant=batch_invariant,
+    )
     operands = (x, weight, None, bias, residual, epilogue)
     if traced:
         check_words(OPERATOR.name, epilogue)

@@ -31,17 +31,12 @@ def check_operands(
     op: Operator,
     a: Any,
     b: Any,
-    c: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    out: Tensor | None,
-    constants: Mapping[str, Tensor | None],
+    others: Mapping[str, Tensor | None],
 ) -> None:
     """Raises RuntimeError unless the tensors fit each other and the function.
 
-    `constants` are the scales and zero points by name.
+    `others` are the addends, scales, zero points and out by name.
     """
-    others = {"c": c, "bias": bias, "residual": residual, "out": out, **constants}
     if SparseTensor24 in map(type, others.values()):
         check_dense(op.name, others)
     first, second = op.operand_names
@@ -55,7 +50,7 @@ def check_operands(
             _check_layout(op, name, tensor)
         if tensor.device != device:
             fake.check_devices(f"tcgemm.{op.name}", {w_name: w.values, name: tensor})
-    _check_shapes(op, a, b, bias)
+    _check_shapes(op, a, b, others["bias"])
     if w.dtype is not x.dtype and not any(a.dtype in pair and b.dtype in pair for pair in _MIXED):
         raise RuntimeError(
             f"tcgemm.{op.name}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have "

@@ -6,11 +6,10 @@
 
 The path through __torch_function__ and __torch_dispatch__ takes 40 us of host time, more than many
 products on a GPU. The fast path is for eager calls without gradients, autocast and transforms whose
-operands are used as they are stored. It returns None for all other calls, also for wrong ones.
-These take the path of torch, where errors are raised. The fast path calls the kernel for the device
-directly: this saves the 2 us of the dispatcher. The dispatcher would resolve negative bits and
-ZeroTensors, so tensors with these take the path of torch as well. linear with at most a bias calls
-_linear24, which has few arguments: this saves another 1 us.
+operands are used as they are stored. All other calls, also wrong ones, take the path of torch,
+where errors are raised. The fast path calls the kernel for the device directly, as tcgemm/ops/
+direct.py does: this saves the 2 us of the dispatcher. linear with at most a bias calls _linear24,
+which has few arguments: this saves another 1 us.
 """
 
 from __future__ import annotations
@@ -20,20 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.ops import dispatch
-from tcgemm.ops._torch_private import (
-    any_autocast_enabled,
-    any_requires_grad,
-    dispatch_keys,
-    dispatch_modes,
-    in_dual_level,
-    is_profiled,
-    is_tracing,
-    redispatch,
-    transforms_active,
-)
-from tcgemm.ops.epilogue import DEFAULT, Scales
-from tcgemm.ops.operators import ADDMM, MM
+from tcgemm.ops._torch_private import any_requires_grad, redispatch
+from tcgemm.ops.direct import CPU, CUDA, is_plain, is_plain_eager
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Scales
+from tcgemm.ops.operands import products
+from tcgemm.ops.operators import ADDMM, MM, SCALED
 from tcgemm.sparse.shapes import default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 
@@ -42,40 +32,15 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.ops.operators import Operator
-
 _tensor = torch.Tensor
-_DENSE = (torch.Tensor, torch.nn.Parameter)
 _MATRICES = (MM, ADDMM)  # neither operand has a batch
 _f32 = torch.float32
 # The first argument of these is the dispatch key of a device.
-scaled_mm: Callable[..., Any] = redispatch(torch.ops.tcgemm.scaled_mm.default)
+scaled_mm: Callable[..., Any] = SCALED.kernel
 linear24: Callable[..., Any] = redispatch(torch.ops.tcgemm._linear24.default)
-_CPU, _CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 # The scales after scale_a and scale_b, and terms_b.
 _NO_SCALES = (None,) * (len(Scales._fields) - 1)
-_compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-
-
-def is_plain_eager() -> bool:
-    """Is this an eager call without any active mode, transform, profiler or tracer?"""
-    return not (
-        _compiling()
-        or any_autocast_enabled()
-        or transforms_active()
-        or dispatch_modes()
-        or is_profiled()
-        or is_tracing()
-        or in_dual_level()
-    )
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Does the memory of a tensor have its elements? With a negative bit it has the negated ones,
-    and a ZeroTensor has no memory. The kernels read only memory."""
-    return type(tensor) in _DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def metadata_argument(metadata: Tensor, tiles: Tensor | None) -> Tensor:
@@ -120,26 +85,20 @@ def operands_of(w: SparseTensor24) -> Operands | None:
         operands = w.fast_operands = None
     if operands is None and type(w.values) is _tensor and (w.values.is_cuda or w.values.is_cpu):
         cuda, sparse = w.values.is_cuda, metadata_argument(w.metadata, w.tiles)
-        operands = Operands(_CUDA if cuda else _CPU, cuda, w.values, w.values.t(), sparse)
+        operands = Operands(CUDA if cuda else CPU, cuda, w.values, w.values.t(), sparse)
         w.fast_operands = operands
     return operands
 
 
-def gemm(
-    op: Operator,
-    a: Any,
-    b: Any,
-    c: Tensor | None,
-    bias: Tensor | None,
-    residual: Tensor | None,
-    epilogue: Epilogue,
-) -> Tensor | None:
-    """The result of a call of `op`, or None if the call needs torch's dispatch."""
+def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
+    """The result of a call of `op`, or NotImplemented if the call needs torch's dispatch. The
+    arguments are as in dispatch."""
     left = type(a) is SparseTensor24
     w, x = (a, b) if left else (b, a)
     try:
         if (
             op.batched
+            or not (out is None and scales is NO_SCALES and amax is False)
             or not is_plain_eager()
             or type(w) is not SparseTensor24
             or type(x) is not _tensor
@@ -156,16 +115,16 @@ def gemm(
             or x.shape[-2 if left else -1] != w.k
             or (_grad_enabled() and any_requires_grad(a, b, c, bias, residual))
         ):
-            return None
+            return NotImplemented
         operands = operands_of(w)
         if operands is None:
-            return None
+            return NotImplemented
         keys, cuda, values, columns, sparse = operands
         if not (x.is_cuda if cuda else x.is_cpu):
-            return None
+            return NotImplemented
         if values.dtype is _f32:
             if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
-                return None
+                return NotImplemented
             epilogue = epilogue.with_precision("high")
         if op.weight and c is None and residual is None and epilogue is DEFAULT:
             return linear24(keys, values, sparse, x, bias)
@@ -175,7 +134,7 @@ def gemm(
             return scaled_mm(keys, *tensors)
         return scaled_mm(keys, *tensors, **epilogue.keywords())
     except RuntimeError:  # the path of torch raises an error that names the wrong operand
-        return None
+        return NotImplemented
 
 
-dispatch.fast_path = gemm
+products[SparseTensor24] = _multiply

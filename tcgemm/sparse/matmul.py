@@ -16,20 +16,17 @@ else the last one.
 float32 is multiplied as tf32 ("high") where the pattern is 1:2, and converted to bf16 by "medium".
 """
 
-import functools
-from typing import Any
-
 import torch
 
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
-from tcgemm.ops.epilogue import ADDENDS, DEFAULT, Scales, epilogue_of
-from tcgemm.ops.operators import ADDMM, ALL, LINEAR, MATMUL, MM, PLAIN, Scaled
-from tcgemm.sparse import fast_path
+from tcgemm.ops.epilogue import ADDENDS, DESCRIBED, Scales, epilogue_of
+from tcgemm.ops.operands import register_products
+from tcgemm.ops.operators import ADDMM, LINEAR, MATMUL, MM, PLAIN, Scaled
 from tcgemm.sparse.check import check_dense, check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.positions import decompress
-from tcgemm.sparse.tensor import FUNCTIONS, SparseTensor24, implements, replaces
+from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
 
 _aten = torch.ops.aten
 _f32 = torch.float32
@@ -83,9 +80,9 @@ def _as_stored(a, b):
     return a, b, sparse_a, sparse_b
 
 
-def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
-    """scaled_mm of matrices, one of which is a SparseTensor24. `name` is the called function."""
-    a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
+def _multiply(op, call, out, a, b, c, bias, residual, epilogue):
+    """scaled_mm of matrices, one of which is a SparseTensor24."""
+    a, b, epilogue = _precise(op.name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
     call = Scaled(call.constants, amax=call.amax, **forms)
@@ -95,40 +92,15 @@ def _scaled_gemm(name, call, out, a, b, c, bias, residual, epilogue):
         return call.run(a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
         if str(error).startswith("tcgemm: "):  # scaled_mm does not know the called function
-            raise RuntimeError(f"tcgemm.{name}{str(error).removeprefix('tcgemm')}") from None
+            raise RuntimeError(f"tcgemm.{op.name}{str(error).removeprefix('tcgemm')}") from None
         raise
-
-
-def _gemm(op, *args, out=None, **kwargs):
-    call, (a, b, c, bias, residual, epilogue) = op.bind(args, kwargs)
-    constants = dict(zip(call.constant_names, call.constants, strict=True))
-    check_operands(op, a, b, c, bias, residual, out, constants)
-    dims = a.dim(), b.dim()
-    a, b = op.matrix_a(a, dims[0]), op.matrix_b(b, dims[1])
-    if residual is not None and residual.dim() > 0:
-        residual = op.lift(residual, *dims)
-    call = call if isinstance(call, Scaled) else Scaled()
-    if out is not None:
-        return _scaled_gemm(op.name, call, op.lift(out, *dims), a, b, c, bias, residual, epilogue)
-    result: Any = _scaled_gemm(op.name, call, None, a, b, c, bias, residual, epilogue)
-    return (op.lower(result[0], *dims), result[1]) if call.amax else op.lower(result, *dims)
-
-
-for _op in ALL:
-    implements(_op.default)(functools.partial(_gemm, _op))
-    if _op.out is not None:
-        implements(_op.out)(functools.partial(_gemm, _op))
-
-
-# The tensors of explain and check_layout after a and b, in the order of their schema.
-_DESCRIBED = ("bias", "residual", "scale_a", "scale_b", "c", "zero_a", "zero_b", "scale_out")
 
 
 def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     """explain or check_layout for the product that runs: float32 as tf32 except with "medium"."""
-    check_dense(name, dict(zip(_DESCRIBED, others, strict=False)) | options)
+    check_dense(name, dict(zip(DESCRIBED, others, strict=False)) | options)
     precision = "high" if precision == "highest" else precision
-    epilogue = epilogue_of(None, 1.0, 1.0, out_dtype, None, precision)
+    epilogue = epilogue_of(out_dtype=out_dtype, precision=precision)
     a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
     a, b, sparse_a, sparse_b = _as_stored(a, b)
     options |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
@@ -136,28 +108,22 @@ def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
     return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
 
 
-for _name in ("explain", "check_layout"):
-    implements(getattr(torch.ops.tcgemm, _name).default)(functools.partial(_describe, _name))
+register_products(SparseTensor24, check_operands, _multiply, _describe)
 
 
 # torch's operators are called here by code without __torch_function__, and in inference mode.
 
 
-implements(_aten.mm.default)(functools.partial(_gemm, MM))
-implements(_aten.matmul.default)(functools.partial(_gemm, MATMUL))
-
-
-@implements(_aten.linear.default)
-def _aten_linear(x, weight, bias=None):
-    return _gemm(LINEAR, x, weight, bias)
+for _aten_op, _op in ((_aten.mm, MM), (_aten.matmul, MATMUL), (_aten.linear, LINEAR)):
+    implements(_aten_op.default)(SparseTensor24.TABLE[_op.default])
 
 
 @implements(_aten.addmm.default)
 def _aten_addmm(c, a, b, *, beta=1, alpha=1):
-    return _gemm(ADDMM, c, a, b, alpha=float(alpha), beta=float(beta))
+    return SparseTensor24.TABLE[ADDMM.default](c, a, b, alpha=float(alpha), beta=float(beta))
 
 
-# Functions of tcgemm and of torch.
+# Functions of tcgemm.
 
 
 def _ours(function):
@@ -181,39 +147,3 @@ def _ours(function):
 
 for _op in PLAIN:
     _ours(getattr(functional, _op.name))
-
-
-@replaces(torch.mm, torch.Tensor.mm)
-def _torch_mm(input, mat2, *, out=None):
-    return functional.mm(input, mat2, out=out)
-
-
-@replaces(torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
-def _torch_matmul(input, other, *, out=None):
-    return functional.matmul(input, other, out=out)
-
-
-@replaces(torch.mv, torch.Tensor.mv)
-def _torch_mv(input, vec, *, out=None):
-    if (input.dim(), vec.dim()) != (2, 1):
-        raise RuntimeError(
-            f"tcgemm.matmul: torch.mv multiplies a matrix with a vector, but the operands have the "
-            f"shapes {tuple(input.shape)} and {tuple(vec.shape)}; call torch.matmul."
-        )
-    return functional.matmul(input, vec, out=out)
-
-
-@replaces(torch.Tensor.__rmatmul__)
-def _torch_rmatmul(input, other):
-    return functional.matmul(other, input)
-
-
-@replaces(torch.addmm, torch.Tensor.addmm)
-def _torch_addmm(input, mat1, mat2, *, beta=1, alpha=1, out=None):
-    return functional.addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
-
-
-@replaces(torch.nn.functional.linear)
-def _torch_linear(input, weight, bias=None):
-    result = fast_path.gemm(LINEAR, input, weight, None, bias, None, DEFAULT)
-    return FUNCTIONS[functional.linear](input, weight, bias) if result is None else result

@@ -17,12 +17,13 @@ SparseTensor24 has the same positions, and so the same size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import torch
 
-from tcgemm.ops._torch_private import no_torch_function, wrapper_subclass
+from tcgemm.ops._torch_private import wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.operands import TensorOperand
 from tcgemm.ops.operator_table import Register, registers_in
 from tcgemm.sparse.parts import (
     FORMAT_VERSION,
@@ -51,14 +52,6 @@ _STORED = ("values", "metadata", "tiles")
 _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 _FIXED = {*_STORED, *_TRANSPOSED, "pattern", "transposed", "k"} - {"values"}
 
-# An operator, for __torch_dispatch__ -> a function of the same arguments.
-TABLE: dict[Any, Callable[..., Any]] = {}
-# A function of torch or tcgemm, for __torch_function__ -> a function of the same arguments.
-FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-
-implements: Register = registers_in(TABLE)
-replaces: Register = registers_in(FUNCTIONS)
-
 
 def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | None:
     """The reordered metadata; None on the CPU and for patterns that no tensor core multiplies."""
@@ -67,7 +60,7 @@ def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | No
     return _OPS.tile24.default(metadata, k, pattern, values.dtype)
 
 
-class SparseTensor24(torch.Tensor):
+class SparseTensor24(TensorOperand):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
     Example:
@@ -128,6 +121,9 @@ class SparseTensor24(torch.Tensor):
     k: int  # columns of the stored matrix
     version_lead: int | None  # changes of the values that the transposed values do not have
     fast_operands: Operands | None = None  # a cache of fast_path.py
+
+    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}
 
     if TYPE_CHECKING:  # torch annotates these methods with Tensor, but they keep the class
 
@@ -387,33 +383,15 @@ class SparseTensor24(torch.Tensor):
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        function = FUNCTIONS.get(func)
-        if function is not None:
-            return function(*args, **(kwargs or {}))
-        with no_torch_function():
-            return func(*args, **(kwargs or {}))
+    def unsupported(cls, func: Any) -> NotImplementedError:
+        return NotImplementedError(
+            f"tcgemm.SparseTensor24: {func} is not supported for 2:4 sparse tensors; "
+            f"{_mend(func.name())}."
+        )
 
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> Any:
-        function = TABLE.get(func)
-        if function is not None:
-            return function(*args, **(kwargs or {}))
-        result = func.decompose(*args, **(kwargs or {}))
-        if result is NotImplemented:
-            raise NotImplementedError(
-                f"tcgemm.SparseTensor24: {func} is not supported for 2:4 sparse tensors; "
-                f"{_mend(func.name())}."
-            )
-        return result
+
+implements: Register = registers_in(SparseTensor24.TABLE)
+replaces: Register = registers_in(SparseTensor24.FUNCTIONS)
 
 
 def _mend(operator: str) -> str:

@@ -77,7 +77,7 @@ def tune(
             If a product cannot be measured, its row contains the reason instead.
     """
     choices: dict[str, Any] = {"dtypes": dtypes, "layouts": layouts}
-    of_shapes = {"scales": scales, "precision": precision, "weight": weight}
+    of_shapes: dict[str, Any] = {"scales": scales, "precision": precision, "weight": weight}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
         names = [name for name, value in (choices | of_shapes).items() if value is not None]

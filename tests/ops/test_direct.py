@@ -7,6 +7,7 @@ import torch
 
 import tcgemm
 from tcgemm.ops import direct
+from tcgemm.ops.epilogue import DEFAULT
 from tcgemm.ops.operators import LINEAR, MM
 
 from support import cases
@@ -44,12 +45,50 @@ def test_plain_calls_take_it(direct_calls, device, grad):
     assert torch.equal(results[0], expected[0]) and torch.equal(results[1], expected[1])
 
 
-def test_options_do_not(direct_calls):
+OPTIONS = (
+    {"activation": "relu"},
+    {"alpha": 2.0, "batch_invariant": True},
+    {"residual": torch.randn(3, 5), "out_dtype": torch.float16},
+    {"scale_a": torch.tensor(0.5), "scale_b": torch.full((1, 5), 2.0)},
+    {"scale_out": torch.tensor(0.25), "amax": True},
+)
+
+
+@pytest.mark.parametrize("device", cases.DEVICES)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: ",".join(options))
+def test_calls_with_options_take_it(direct_calls, device, options):
+    a, b = (x.to(device) for x in operands())
+    options = {
+        name: option.to(device) if isinstance(option, torch.Tensor) else option
+        for name, option in options.items()
+    }
+    results = tcgemm.mm(a, b, **options)
+    assert direct_calls == [True]
+    with Counter() as mode:  # the same call by the dispatcher
+        expected = tcgemm.mm(a, b, **options)
+    assert direct_calls == [True, False] and sum(mode.calls.values()) == 1
+    pairs = zip(results, expected, strict=True) if "amax" in options else [(results, expected)]
+    assert all(torch.equal(result, other) for result, other in pairs)
+
+
+def test_every_tensor_of_the_epilogue_is_looked_at(direct_calls):
     a, b = operands()
-    for options in ({"activation": "relu"}, {"alpha": 2.0}, {"batch_invariant": True}):
-        tcgemm.mm(a, b, **options)
-        tcgemm.mm(a, b.clone().requires_grad_(), **options)
-    assert not direct_calls
+    tensors = {
+        "bias": torch.randn(5),
+        "residual": torch.randn(3, 5),
+        "scale_a": torch.rand(3, 1),
+        "scale_b": torch.rand(1, 5),
+        "scale_out": torch.rand(1),
+    }
+    for name, tensor in tensors.items():
+        expected = tcgemm.mm(a, b, **{name: -tensor})
+        assert torch.equal(tcgemm.mm(a, b, **{name: torch._neg_view(tensor)}), expected), name
+        with pytest.raises(RuntimeError, match="meta"):
+            tcgemm.mm(a, b, **{name: torch.empty(tensor.shape, device="meta")})
+    c = torch.randn(3, 5)
+    expected = tcgemm.addmm(-c, a, b, beta=0.5)
+    assert torch.equal(tcgemm.addmm(torch._neg_view(c), a, b, beta=0.5), expected)
+    assert direct_calls == [True, False, False] * len(tensors) + [True, False]
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -113,5 +152,5 @@ def test_errors_are_those_of_the_operator(direct_calls):
     with pytest.raises(RuntimeError) as other:
         MM.default(a, b.t())
     assert str(error.value) == str(other.value)
-    assert direct.run(LINEAR, a.to_sparse(), b.t(), None) is None
+    assert direct.run(LINEAR, a.to_sparse(), b.t(), None, None, None, DEFAULT) is None
     assert not any(direct_calls)

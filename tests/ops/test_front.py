@@ -5,8 +5,6 @@ import os
 import pydoc
 import subprocess
 import sys
-import types
-import typing
 from pathlib import Path
 
 import pytest
@@ -127,8 +125,8 @@ def test_subclasses_with_a_torch_function():
     tcgemm.addmm(C, A, B, bias=bias, beta=0.5)
     tcgemm.linear(A.as_subclass(Logged), B.t(), residual=C)
     assert Logged.calls == [
-        (tcgemm.addmm, ["alpha", "beta", "bias"]),
-        (tcgemm.linear, ["alpha", "residual"]),
+        (tcgemm.addmm, ["beta", "bias"]),
+        (tcgemm.linear, ["residual"]),
     ]
 
 
@@ -167,48 +165,9 @@ def test_every_function_is_documented_with_its_arguments():
         assert "Example:" in function.__doc__ and "aises" in function.__doc__
 
 
-def parameters_of(overload):
-    """The parameters. PackedWeight is defined above the products, so that overloads name it."""
-    operand = torch.Tensor | tcgemm.Prepared | tcgemm.PackedWeight
-    return {
-        key: parameter.replace(annotation=operand)
-        if parameter.annotation == "Tensor | Prepared | PackedWeight"
-        else parameter
-        for key, parameter in inspect.signature(overload).parameters.items()
-    }
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_argument_has_a_type(name):
-    function = getattr(tcgemm, name)
-    parameters = inspect.signature(function).parameters
-    assert function.__annotations__.keys() == {*parameters, "return"}
-    place = types.SimpleNamespace(__module__="tcgemm.ops.functional", __qualname__=name)
-    overloads = typing.get_overloads(place)
-    assert len(overloads) == (0 if name in ("explain", "check_layout") else 2)
-    # The first overload, which an editor shows, spells the arguments and their defaults.
-    for overload in overloads[:1]:
-        assert inspect.signature(overload).return_annotation is torch.Tensor
-        arguments = parameters_of(overload)
-        assert arguments["amax"].annotation == typing.Literal[False]
-        explicit = [argument for argument in arguments.values() if argument.name != "amax"]
-        assert explicit == [argument for argument in parameters.values() if argument.name != "amax"]
-    for overload in overloads[1:]:
-        arguments = parameters_of(overload)
-        options = arguments.pop("options").annotation.__args__[0]
-        assert {*arguments, *options.__annotations__} == parameters.keys()
-        assert all(
-            argument.annotation == parameters[key].annotation
-            for key, argument in arguments.items()
-            if key != "amax"
-        )
-        for key, annotation in options.__annotations__.items():
-            assert annotation == parameters[key].annotation
-
-
 def test_help_shows_the_signature_and_the_shared_arguments():
     text = pydoc.plain(pydoc.render_doc(tcgemm.mm))
-    operand = "torch.Tensor | tcgemm.Prepared | tcgemm.PackedWeight"
+    operand = "torch.Tensor | tcgemm.ops.operands.Operand"
     assert f"mm(a: torch.Tensor, b: {operand}, *, bias:" in text
     assert "activation: Optional[Literal['relu', 'gelu', 'gelu_tanh', 'silu']] = None" in text
     assert "alpha: float = 1.0" in text

@@ -9,7 +9,6 @@ import torch
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 import tcgemm
-from tcgemm.packed import product
 
 from support.calls import Recorder
 from support.packed_weight_cases import Case, with_exact_elements
@@ -52,12 +51,15 @@ def test_a_kept_order_is_constant():
     assert constants(lambda: layer(x)) == [True]
 
 
-def test_an_order_that_is_not_kept_is_not_constant():
+def test_an_order_that_is_not_kept_is_not_constant(monkeypatch):
     packed = tcgemm.pack_weight(torch.randn(48, 128).half(), "int4", 32)
     x = torch.randn(3, 128).half()
     assert packed.stored.kept is None
-    call = product._call(x, packed, torch.empty(0))
-    assert not call.constant and "constant_b" not in call.words
+    order = packed.arranged()
+    packed.stored.kept = None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(packed.stored), "arranged", lambda stored: order)
+        assert constants(lambda: tcgemm.linear(x, packed)) == [False]
     backend = EagerAndRecordGraphs()
     torch.compile(lambda x: tcgemm.linear(x, packed), fullgraph=True, backend=backend)(x)
     nodes = [node for graph in backend.graphs for node in graph.graph.nodes]

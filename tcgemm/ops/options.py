@@ -1,0 +1,102 @@
+"""The keyword arguments of the products: how a call reads them, and the signatures that show them.
+
+tcgemm.typing states their types and texts. Epilogue and Scales have their defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales, from_options
+from tcgemm.typing import LinearOptions, Options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+_SHARED = list(LinearOptions.__annotations__)
+_SHARED.insert(_SHARED.index(Scales._fields[-1]) + 1, "amax")
+ORDER = ("c", "beta", "bias", *_SHARED)  # in which signatures show the options
+_DEFAULTS = {"amax": False, **Scales._field_defaults, **Epilogue._field_defaults}
+_SCALES = Scales._fields
+_names: dict[str, tuple[str, ...]] = {}  # the options of each function
+_fields: dict[str, frozenset[str]] = {}  # those of them that are in its Epilogue
+
+
+def parse(
+    function: str, options: dict[str, Any]
+) -> tuple[Tensor | None, Tensor | None, Epilogue, Scales, Any]:
+    """(residual, out, epilogue, scales, amax) of the options of a product, of which bias has been
+    taken. It changes the dict, and raises TypeError for an unknown name."""
+    pop = options.pop
+    residual, out = pop("residual", None), pop("out", None)
+    if not options:
+        return residual, out, DEFAULT, NO_SCALES, False
+    scales, amax = NO_SCALES, False
+    if not _fields[function].issuperset(options):
+        amax = pop("amax", False) or False
+        tensors = {}
+        for field in _SCALES:
+            scale = pop(field, None)
+            if scale is not None:
+                tensors[field] = scale
+        if tensors:
+            scales = Scales(**tensors)
+        check_names(function, options)
+    return residual, out, from_options(options), scales, amax
+
+
+def check_names(function: str, options: dict[str, Any]) -> None:
+    """Raises TypeError for the first option that the function does not have."""
+    names = _names[function]
+    for name in options:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1, 0.0)[0]
+            raise TypeError(
+                f"tcgemm.{function}: there is no option {name!r}; the nearest is {near!r}, and the "
+                f"options are {', '.join(names)}."
+            )
+
+
+def documented(options: type, name: str | None = None) -> Callable[[Function], Function]:
+    """The decorator of a function whose **options are this TypedDict.
+
+    It sets the signature, which spells the options, and puts the text of Options in place of the
+    last paragraph of a docstring that refers to it. `python -OO` drops docstrings.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = list(signature.parameters.values())[:-1]
+        positional = [parameter for parameter in own if parameter.kind is not _KEYWORD]
+        keywords = {parameter.name: parameter for parameter in own if parameter.kind is _KEYWORD}
+        for key, annotation in {"amax": bool, **options.__annotations__}.items():
+            default = _DEFAULTS.get(key)
+            parameter = inspect.Parameter(key, _KEYWORD, default=default, annotation=annotation)
+            keywords.setdefault(key, parameter)
+        names = (
+            *filter(keywords.__contains__, ORDER),
+            *(key for key in keywords if key not in ORDER),
+        )
+        parameters = [*positional, *map(keywords.__getitem__, names)]
+        function.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore
+        key = name or function.__name__
+        _names[key] = (*(key for key in ("bias",) if key in signature.parameters), *names)
+        _fields[key] = frozenset(names) & {*Epilogue._fields}
+        text = function.__doc__
+        if text is not None and Options.__doc__ is not None and _REFERENCE in text:
+            shared = inspect.cleandoc(Options.__doc__).split("\n\n", 1)[1]
+            function.__doc__ = f"{inspect.cleandoc(text).rsplit(_BREAK, 1)[0]}\n\n{shared}\n"
+        return function
+
+    return decorate
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_BREAK = "\n\n"
+_REFERENCE = "tcgemm.typing.Options describes"
