@@ -8,6 +8,7 @@ import torch
 
 from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.loading import Loading
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.ops import functional
 from tcgemm.quant.linear import SOURCES
@@ -72,24 +73,12 @@ class QuantConv1D(QuantLinear):
 
     original: type[torch.nn.Module] | None = None  # the class that swap_linear found
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        key = prefix + "weight"
-        weight = state_dict.get(key)
+    def _before_load(self, loading: Loading) -> None:
+        key = loading.prefix + "weight"
+        weight = loading.state.get(key)
         if isinstance(weight, torch.Tensor) and weight.dtype in SOURCES and weight.dim() == 2:
-            state_dict[key] = weight.t()
-        super()._load_from_state_dict(
-            *(state_dict, prefix, local_metadata, strict),
-            *(missing_keys, unexpected_keys, error_msgs),
-        )
+            loading.state[key] = weight.t()
+        super()._before_load(loading)
 
 
 def _is_theirs(kind: type) -> bool:

@@ -20,6 +20,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
+from tcgemm.nn.loading import Loading, LoadsState
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
@@ -65,7 +66,7 @@ def _check(
         )
 
 
-class Float8Linear(HasActivation, torch.nn.Linear):
+class Float8Linear(LoadsState, HasActivation, torch.nn.Linear):
     """A linear layer whose forward and backward multiply in float8, for training.
 
     Example:
@@ -224,25 +225,15 @@ class Float8Linear(HasActivation, torch.nn.Linear):
                 self._buffers[name] = buffer.to(moved.device)
         return self
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _after_load(self, loading: Loading, result: None) -> None:
         """Takes the state of a torch.nn.Linear, too: its history begins with the next step."""
-        super()._load_from_state_dict(
-            *(state_dict, prefix, local_metadata, strict),
-            *(missing_keys, unexpected_keys, error_msgs),
-        )
         if self.scaling == "delayed":
-            absent = [prefix + name for name in self._BUFFERS]
-            if all(name in missing_keys for name in absent):
-                missing_keys[:] = [name for name in missing_keys if name not in absent]
+            missing, absent = (
+                loading.missing_keys,
+                [loading.prefix + name for name in self._BUFFERS],
+            )
+            if all(name in missing for name in absent):
+                missing[:] = [name for name in missing if name not in absent]
             if not self.amax_history.is_meta:
                 self._measured = bool((self._state().history.amax(1) > 0).all())
 

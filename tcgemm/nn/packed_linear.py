@@ -20,6 +20,7 @@ from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.loading import Loading, LoadsState, StateError, takes_placeholder
 from tcgemm.ops import functional
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
@@ -42,7 +43,7 @@ _PARTS = Parts._fields
 _compiling = torch.compiler.is_compiling
 
 
-class PackedLinear(HasActivation, torch.nn.Module):
+class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
     """A linear layer with a weight of 4 or 8 bits an element and 16-bit activations.
 
     Example:
@@ -353,18 +354,10 @@ class PackedLinear(HasActivation, torch.nn.Module):
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _before_load(self, loading: Loading) -> None:
         """Packs the weight if the state is a Linear's."""
         self._restore_codes()
+        state_dict, prefix = loading.state, loading.prefix
         weight = state_dict.pop(prefix + "weight", None)
         try:
             if isinstance(weight, torch.Tensor):
@@ -372,20 +365,16 @@ class PackedLinear(HasActivation, torch.nn.Module):
             else:
                 parts = self._checked(state_dict, prefix)
         except (RuntimeError, TypeError) as error:
-            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-            return
+            raise StateError(f"{prefix.rstrip('.') or 'the layer'}: {error}") from None
         for name, tensor in parts.items() if isinstance(parts, dict) else parts.tensors().items():
             state_dict[prefix + name] = tensor
             own: Any = self._buffers[name]
             if own.dtype is not tensor.dtype:  # scales of another dtype
                 self._buffers[name] = torch.empty_like(own, dtype=tensor.dtype)
-        super()._load_from_state_dict(
-            *(state_dict, prefix, local_metadata, strict),
-            *(missing_keys, unexpected_keys, error_msgs),
-        )
+
+    def _after_load(self, loading: Loading, result: None) -> None:
         vars(self)["_packed"] = None
-        if prefix + "placeholder" in missing_keys:
-            missing_keys.remove(prefix + "placeholder")
+        if takes_placeholder(loading):
             self.add_placeholder()
 
     def _pack(self, weight: Tensor) -> PackedWeight:

@@ -21,6 +21,7 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.linear import Linear
+from tcgemm.nn.loading import Loading, LoadsState, StateError, takes_placeholder
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.linear import (
     SOURCES,
@@ -45,7 +46,7 @@ _BYTES = torch.int8
 _compiling = torch.compiler.is_compiling
 
 
-class QuantLinear(HasActivation, torch.nn.Module):
+class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
     """A linear layer with 8-bit weights, which quantises its input in every call.
 
     Example:
@@ -294,46 +295,32 @@ class QuantLinear(HasActivation, torch.nn.Module):
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars else tensor.detach()
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _before_load(self, loading: Loading) -> None:
         """Quantises the weight if the state is a Linear's."""
+        state_dict, prefix = loading.state, loading.prefix
         if self._parts is not None:  # after QuantConv1D has transposed its weight
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
         weight = state_dict.pop(key, None)
         if weight is not None and not isinstance(weight, torch.Tensor):
-            error_msgs.append(
+            raise StateError(
                 f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor; load a state "
                 "that state_dict() made."
             )
-            return
         if weight is not None and weight.dtype in SOURCES:
             weight, scale = quantize(weight.detach(), self.dtype, self.granularity)
             state_dict[prefix + "weight_scale"] = scale
         if weight is not None and weight.dtype is not self.dtype:
-            error_msgs.append(
+            raise StateError(
                 f"{key} is {weight.dtype}, but this QuantLinear has {self.dtype}; make it with "
                 f"dtype={weight.dtype}, or load a weight of torch.float16, torch.bfloat16 or "
                 "torch.float32, which is quantised."
             )
-            return
         if weight is not None:
-            assign = local_metadata.get("assign_to_params_buffers", False)
-            state_dict[key] = weight if assign else weight.view(_BYTES)
-        super()._load_from_state_dict(
-            *(state_dict, prefix, local_metadata, strict),
-            *(missing_keys, unexpected_keys, error_msgs),
-        )
-        if prefix + "placeholder" in missing_keys:
-            missing_keys.remove(prefix + "placeholder")
+            state_dict[key] = weight if loading.assign else weight.view(_BYTES)
+
+    def _after_load(self, loading: Loading, result: None) -> None:
+        if takes_placeholder(loading):
             self.add_placeholder()  # on the device of the loaded scale
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
+from tcgemm.nn.loading import Loading, LoadsState, StateError
 from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
 from tcgemm.sparse.parts import FORMAT_VERSION, check_version, reaches_past_storage
 from tcgemm.sparse.positions import gather
@@ -27,7 +28,7 @@ _PARTS = ("values", "metadata", "format")
 _NAME = "tcgemm.nn.SparseLinear24"
 
 
-class SparseState(CompressedBuffers):
+class SparseState(LoadsState, CompressedBuffers):
     """Saves and loads the layer."""
 
     # The Parts of tcgemm.integrations.tensor_parallel, if this process has a part of the weight.
@@ -85,16 +86,8 @@ class SparseState(CompressedBuffers):
         for name, tensor in zip(_PARTS, parts, strict=True):
             destination[f"{prefix}weight.{name}"] = tensor
 
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
+    def _before_load(self, loading: Loading) -> SparseTensor24 | None:
+        state_dict, prefix = loading.state, loading.prefix
         if self._parts is not None:  # the hooks of torch.nn.Module come later
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
@@ -114,7 +107,7 @@ class SparseState(CompressedBuffers):
                     self._whole_or_part(dense) if is_dtensor(dense) else dense
                 )
             else:
-                missing_keys.extend(f"{key}.{name}" for name in _PARTS)
+                loading.missing_keys.extend(f"{key}.{name}" for name in _PARTS)
             shape = (self.out_features, self.in_features)
             if compressed is not None and compressed.shape != shape:
                 raise RuntimeError(
@@ -122,16 +115,14 @@ class SparseState(CompressedBuffers):
                     f"this layer has {shape}; load it into a layer of the shape of the state."
                 )
         except RuntimeError as error:
-            error_msgs.append(f"{key}: {error}")
-            return
+            raise StateError(f"{key}: {error}") from None
         if self.learns and tensor is None and compressed is not None:
             state_dict |= self._dense_state(key, compressed)
-        super()._load_from_state_dict(
-            *(state_dict, prefix, local_metadata, strict),
-            *(missing_keys, unexpected_keys, error_msgs),
-        )
-        if compressed is not None:
-            self._take(compressed, local_metadata.get("assign_to_params_buffers", False))
+        return compressed
+
+    def _after_load(self, loading: Loading, result: SparseTensor24 | None) -> None:
+        if result is not None:
+            self._take(result, loading.assign)
 
     def _check_all_processes(self, key: str, parts: list[Any]) -> None:
         """Raises RuntimeError if only some processes have the kept positions: the others would
