@@ -17,6 +17,8 @@ REPLACED = (
     (re.compile(r"::$", re.MULTILINE), ":"),
     (re.compile(r'("[^"\n ]*\*[^"\n ]*")'), r"`\1`"),
 )
+# Several arguments may share a line, and the signature has the types.
+LENIENT = {"warn_unknown_params": False, "warn_missing_types": False}
 COLUMNS = re.compile(r"^( *)\S+(?: \S+)* {2,}\S")
 
 
@@ -66,7 +68,7 @@ class Docstrings(Extension):
             function = dynamic_import(obj.path)
             text = inspect.getdoc(function)
             if text != obj.docstring.value:
-                obj.docstring = Docstring(text, parent=obj, parser="google")
+                obj.docstring = Docstring(text, parent=obj, parser="google", parser_options=LENIENT)
             obj.parameters = parameters_of(function)
             obj.overloads = None
         if obj.docstring:

@@ -74,9 +74,7 @@ def mm(
         a: (M, K), or (B, M, K). A SparseTensor24 is multiplied as the sparse kernels do, and an
             Int4Tensor as its elements, whose sums are exact.
         b: (K, N), or (B, K, N); or the .t() of a PackedWeight, which the kernels decode.
-        c, beta, bias, residual, alpha: as for tcgemm.addmm.
-        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.addmm.
-        out_dtype, acc_dtype, precision, batch_invariant: as for tcgemm.addmm.
+        options: as for tcgemm.addmm.
         activation: None or "relu". The others are not reproducible on a CPU.
         out: The tensor that the result is copied to. Its strides may change the plan.
         kernel: a part of a kernel's name: "sm90a_bf16_f32_128x256", as for tcgemm.explain.

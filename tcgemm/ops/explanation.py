@@ -156,9 +156,7 @@ def check_layout(
             "meta". One of a and b may be a tcgemm.SparseTensor24.
         b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared or a tcgemm.PackedWeight.
         c, beta: as for tcgemm.addmm.
-        bias, activation, residual, alpha: as for tcgemm.matmul.
-        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.matmul.
-        out_dtype, acc_dtype, precision, batch_invariant, out: as for tcgemm.matmul.
+        options: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
         kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
@@ -200,10 +198,8 @@ def explain(
     the time, and why this kernel was chosen.
 
     Arguments:
-        a, b, c, beta, bias, activation, residual, alpha: as for tcgemm.check_layout.
-        scale_a, scale_b, zero_a, zero_b, scale_out, amax: as for tcgemm.check_layout.
-        out_dtype, acc_dtype, precision, batch_invariant, out: as for tcgemm.check_layout.
-        device, kernel: as for tcgemm.check_layout.
+        a, b, c, device, kernel: as for tcgemm.check_layout.
+        options: as for tcgemm.check_layout.
 
     Returns:
         A tcgemm.ops.explanation.Explanation, as from tcgemm.check_layout.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
+import textwrap
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales, from_options
@@ -67,7 +69,8 @@ def documented(options: type, name: str | None = None) -> Callable[[Function], F
     """The decorator of a function whose **options are this TypedDict.
 
     It sets the signature, which spells the options, and puts the text of Options in place of the
-    last paragraph of a docstring that refers to it. `python -OO` drops docstrings.
+    last paragraph of a docstring that refers to it. The argument "options" of other docstrings
+    becomes the names that they do not describe. `python -OO` drops docstrings.
     """
 
     def decorate(function: Function) -> Function:
@@ -88,15 +91,28 @@ def documented(options: type, name: str | None = None) -> Callable[[Function], F
         key = name or function.__name__
         _names[key] = (*(key for key in ("bias",) if key in signature.parameters), *names)
         _fields[key] = frozenset(names) & {*Epilogue._fields}
-        text = function.__doc__
-        if text is not None and Options.__doc__ is not None and _REFERENCE in text:
+        if function.__doc__ is None or Options.__doc__ is None:
+            return function
+        text = inspect.cleandoc(function.__doc__)
+        if _REFERENCE in text:
             shared = inspect.cleandoc(Options.__doc__).split("\n\n", 1)[1]
-            function.__doc__ = f"{inspect.cleandoc(text).rsplit(_BREAK, 1)[0]}\n\n{shared}\n"
+            function.__doc__ = text.rsplit("\n\n", 1)[0] + f"\n\n{shared}\n"
+        else:
+            described = {key for line in _ARGUMENT.findall(text) for key in line.split(", ")}
+            listed = ", ".join(key for key in names if key not in described)
+            function.__doc__ = _OPTIONS.sub(lambda line: _lines(listed, line[1]), text)
         return function
 
     return decorate
 
 
+def _lines(names: str, text: str) -> str:
+    """Lines of a docstring that say the same of all names."""
+    parts = textwrap.wrap(names, 92 - len(text))
+    return "\n".join(f"    {part.removesuffix(',')}: {text}" for part in parts)
+
+
 _KEYWORD = inspect.Parameter.KEYWORD_ONLY
-_BREAK = "\n\n"
+_ARGUMENT = re.compile(r"^    (\w+(?:, \w+)*)(?: \(.*?\))?:", re.MULTILINE)
 _REFERENCE = "tcgemm.typing.Options describes"
+_OPTIONS = re.compile(r"^    options: (.*)$", re.MULTILINE)
