@@ -23,29 +23,30 @@ if TYPE_CHECKING:
 GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}
 
 
+class MmOptions(AddOptions, total=False):
+    """The keyword arguments of mm without amax, for type checkers."""
+
+    c: Tensor | None
+    kernel: str | None
+    device: str
+    before_activation: bool
+
+
 @overload
 def mm(
     a: Tensor,
     b: Tensor | PackedWeight,
     *,
-    c: Tensor | None = ...,
-    kernel: str | None = ...,
-    device: str = ...,
-    before_activation: bool = ...,
     amax: Literal[False] = ...,
-    **options: Unpack[AddOptions],
+    **options: Unpack[MmOptions],
 ) -> Tensor: ...
 @overload
 def mm(
     a: Tensor,
     b: Tensor | PackedWeight,
     *,
-    c: Tensor | None = ...,
-    kernel: str | None = ...,
-    device: str = ...,
-    before_activation: bool = ...,
     amax: Literal[True],
-    **options: Unpack[AddOptions],
+    **options: Unpack[MmOptions],
 ) -> tuple[Tensor, Tensor]: ...
 @documented(AddOptions, "emulate.mm")
 def mm(

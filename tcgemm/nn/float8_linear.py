@@ -228,10 +228,8 @@ class Float8Linear(LoadsState, HasActivation, torch.nn.Linear):
     def _after_load(self, loading: Loading, result: None) -> None:
         """Takes the state of a torch.nn.Linear, too: its history begins with the next step."""
         if self.scaling == "delayed":
-            missing, absent = (
-                loading.missing_keys,
-                [loading.prefix + name for name in self._BUFFERS],
-            )
+            missing = loading.missing_keys
+            absent = [loading.prefix + name for name in self._BUFFERS]
             if all(name in missing for name in absent):
                 missing[:] = [name for name in missing if name not in absent]
             if not self.amax_history.is_meta:
