@@ -54,6 +54,7 @@ def gemm(
         type(a) not in _DENSE
         or type(b) not in _DENSE
         or has_torch_function_variadic(a, b, c, bias, residual, out)
+        or (scales is not NO_SCALES and has_torch_function_variadic(*scales))
     ):
         product = products.get(type(b)) or products.get(type(a)) or _overridden
         result = product(function, op, a, b, c, bias, residual, out, epilogue, scales, amax)
@@ -63,9 +64,6 @@ def gemm(
         if result is not NotImplemented:
             return result
     if scales is not NO_SCALES or amax is not False:
-        if has_torch_function_variadic(*scales):
-            tensors = (a, b, c, bias, residual, out)
-            return _overridden(function, op, *tensors, epilogue, scales, amax)
         return scaled_gemm(op, a, b, c, bias, residual, out, epilogue, scales, amax)
     if not (
         isinstance(a, _tensor)
