@@ -46,13 +46,13 @@ from tcgemm.ops._torch_private import (
     under_transform,
     unpack_dual,
 )
+from tcgemm.ops.direct import DENSE
 from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.grad_checks import check_constants, check_operand
 from tcgemm.ops.grad_spec import GradSpec, form
 from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
 
-_DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
@@ -85,8 +85,8 @@ def call(
         if (
             epilogue.activation is epilogue.out_dtype is c is residual is None
             and not (dual or op.constant_names)
-            and type(a) in _DENSE
-            and type(b) in _DENSE
+            and type(a) in DENSE
+            and type(b) in DENSE
             and a.dtype in DIFFERENTIABLE
         ):
             return plain_calls[op.name](op, a, b, bias, epilogue)
@@ -274,7 +274,7 @@ class Gemm(SingleLevelFunction):
             z if ctx.keeps_z else output if need_gz and ctx.sign_of_output else None,
             *op.constants,
         )
-        if not (type(a) in _DENSE and type(b) in _DENSE):
+        if not (type(a) in DENSE and type(b) in DENSE):
             saved += _inner_tensors(*saved[:2])
         ctx.save_for_backward(*saved)
         if levels:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tcgemm.ops.epilogue import Epilogue
     from tcgemm.ops.operators import Operator
 
-_DENSE = (torch.Tensor, torch.nn.Parameter)
+DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
 CPU, CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 
@@ -47,7 +47,7 @@ def is_plain_eager() -> bool:
 def is_plain(tensor: torch.Tensor) -> bool:
     """Does the memory of a tensor have its elements? With a negative bit it has the negated ones,
     and a ZeroTensor has no memory. The kernels read only memory."""
-    return type(tensor) in _DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
+    return type(tensor) in DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def run(
@@ -65,8 +65,8 @@ def run(
     """
     if (
         op.kernel is None
-        or type(a) not in _DENSE
-        or type(b) not in _DENSE
+        or type(a) not in DENSE
+        or type(b) not in DENSE
         or dispatch_modes()
         or is_profiled()
         or is_tracing()

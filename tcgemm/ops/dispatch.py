@@ -23,13 +23,13 @@ from torch.overrides import (
 from tcgemm.ops import autograd, invariance, nested, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
+from tcgemm.ops.direct import DENSE
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales
 from tcgemm.ops.operands import Operand, products
 from tcgemm.ops.operators import ADDS_C, LINEAR, Operator, Scaled
 
 _CAST = (torch.float16, torch.bfloat16, torch.float32)  # the dtypes that torch's autocast casts
-_DENSE = (torch.Tensor, torch.nn.Parameter)
-_USUAL = {*_DENSE, type(None)}
+USUAL: set[type] = {*DENSE, type(None)}  # the classes of plain tensors, and of none
 _f32 = torch.float32
 _tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
@@ -51,8 +51,8 @@ def gemm(
 ) -> Any:
     """Calls `op` with operands in the common form of operators.py. `function` is the public one."""
     if (
-        type(a) not in _DENSE
-        or type(b) not in _DENSE
+        type(a) not in DENSE
+        or type(b) not in DENSE
         or has_torch_function_variadic(a, b, c, bias, residual, out)
         or (scales is not NO_SCALES and has_torch_function_variadic(*scales))
     ):
@@ -284,7 +284,7 @@ def all_tensors(op: Operator, a: object, b: object, c: object, *others: object) 
     if a is None or b is None or (c is None and op.adds_c):
         return False
     kinds = set(map(type, (a, b, c, *others)))
-    return kinds <= _USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
+    return kinds <= USUAL or all(issubclass(kind, (_tensor, type(None))) for kind in kinds)
 
 
 def no_tensor(function: str, tensors: Mapping[str, Any]) -> TypeError:

@@ -19,6 +19,8 @@ from torch.overrides import has_torch_function
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
 from tcgemm.ops.arguments import check_amax, check_words, refusal
+from tcgemm.ops.direct import DENSE
+from tcgemm.ops.dispatch import USUAL
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
 from tcgemm.ops.operands import products
 from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from tcgemm.ops.operators import Operands
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
-_DENSE = (torch.Tensor, torch.nn.Parameter)
-_USUAL = {*_DENSE, type(None)}
 _OPS: Any = torch.ops.tcgemm
 _KERNELS: dict[bool, Any] = {  # the key is the argument amax
     False: redispatch(_OPS.packed_mm.default),
@@ -286,7 +286,7 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
         _check_options(op, epilogue, scales, amax)
     stored, scale_out = b.stored, scales.scale_out
     kinds = {type(c), type(bias), type(residual), type(out), type(scale_out)}
-    if not (type(a) in _DENSE and kinds <= _USUAL and not op.adds_c):
+    if not (type(a) in DENSE and kinds <= USUAL and not op.adds_c):
         addends = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
         if not dispatch.all_tensors(op, a, stored.tensors.scales, *addends.values()):
             tensors = {first: a, second: stored.tensors.scales, **addends}
