@@ -10,57 +10,12 @@ changes, and Tensor._is_param, which makes a subclass an nn.Parameter.
 import importlib
 
 import torch
-from torch._functorch.utils import enable_single_level_autograd_function
+import torch._functorch.utils
 from torch.autograd import forward_ad
-from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
-from torch.utils._pytree import tree_map_only
-
-__all__ = [
-    "INDUCTOR_CONFIG",
-    "SingleLevelFunction",
-    "any_autocast_enabled",
-    "any_requires_grad",
-    "assume_constant_result",
-    "at_start_of_cuda",
-    "below_autograd",
-    "below_dispatch_modes",
-    "below_transform",
-    "check",
-    "compiles_ahead_of_time",
-    "destroy_library",
-    "dispatch_keys",
-    "dispatch_modes",
-    "enable_single_level_autograd_function",
-    "foreach_copy",
-    "forward_gradients",
-    "graph_pass_class",
-    "in_dual_level",
-    "inductor_decompositions",
-    "is_batched",
-    "is_exporting",
-    "is_mutable",
-    "is_profiled",
-    "is_tracing",
-    "is_wrapped_by_transform",
-    "is_wrapper",
-    "known_lengths",
-    "mark_static_address",
-    "no_torch_function",
-    "ragged_dim",
-    "redispatch",
-    "register_sharding",
-    "results_are_plain",
-    "runs_as_it_is",
-    "transforms_active",
-    "tree_map_only",
-    "under_transform",
-    "unpack_dual",
-    "without_modes",
-    "wrapper_subclass",
-]
 
 INDUCTOR_CONFIG = "torch._inductor.config"  # a module that takes two seconds to import
 
+SingleLevelFunction = torch.autograd.function._SingleLevelFunction
 any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad
 at_start_of_cuda = torch.cuda._lazy_call  # calls a function once CUDA starts, or now if it has
@@ -69,6 +24,9 @@ below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __
 below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
+enable_single_level_autograd_function = (
+    torch._functorch.utils.enable_single_level_autograd_function
+)
 foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled
 is_batched = torch._C._functorch.is_batchedtensor
@@ -79,6 +37,7 @@ is_wrapper = torch.utils._python_dispatch.is_traceable_wrapper_subclass  # a DTe
 no_torch_function = torch._C.DisableTorchFunctionSubclass
 results_are_plain = torch._C._disabled_torch_function_impl  # a __torch_function__ that adds no type
 transforms_active = torch._C._are_functorch_transforms_active
+tree_map_only = torch.utils._pytree.tree_map_only
 unpack_dual = torch._VF._unpack_dual
 
 

@@ -57,15 +57,7 @@ _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
 
-def call(
-    op: Operator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> Any:
+def call(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue) -> Any:
     """Runs an operator, outside torch.compile, with the least host time that this call allows."""
     if transforms_active():
         return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
@@ -211,18 +203,11 @@ class Gemm(SingleLevelFunction):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        op: Operator,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
+        ctx: Any, op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue
     ) -> Any:
         """The result of the operator; ctx gets what the derivatives need."""
         levels = under_transform()
-        _, need_a, need_b, need_c, need_bias, need_residual, _ = ctx.needs_input_grad
+        need_a, need_b, need_c, need_bias = ctx.needs_input_grad[1:5]
         activation = epilogue.activation
         need_gz = need_a or need_b or need_c or need_bias
         ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
@@ -239,7 +224,7 @@ class Gemm(SingleLevelFunction):
                 result = op.run(a, b, c, bias, residual, epilogue)
         elif ctx.keeps_z:
             with below_autograd():
-                result, z = op.run_with_z(a, b, c, bias, residual, epilogue)
+                result, z = op.call(op.with_z, a, b, c, bias, residual, epilogue)
         else:
             with below_autograd():
                 result = op.run(a, b, c, bias, residual, epilogue)
@@ -258,13 +243,8 @@ class Gemm(SingleLevelFunction):
             ctx.mark_non_differentiable(
                 *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
             )
-        ctx.forms = (
-            form(a) if need_a else None,
-            form(b) if need_b else None,
-            form(c) if need_c else None,
-            form(bias) if need_bias else None,
-            form(residual) if need_residual else None,
-        )
+        inputs, needed = (a, b, c, bias, residual), ctx.needs_input_grad[1:6]
+        ctx.forms = [form(x) if need else None for x, need in zip(inputs, needed, strict=True)]
         need_z = levels or (need_z and not ctx.keeps_z)  # by a product of its own
         saved = (
             a if need_b or need_z or (need_a and needs_masked_grad(a)) else None,
@@ -327,14 +307,7 @@ class Gemm(SingleLevelFunction):
 
     @staticmethod
     def jvp(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        _op: None,
-        ta: torch.Tensor | None,
-        tb: torch.Tensor | None,
-        tc: torch.Tensor | None,
-        tbias: torch.Tensor | None,
-        tresidual: torch.Tensor | None,
-        _epilogue: None,
+        ctx: Any, _op: None, ta: Any, tb: Any, tc: Any, tbias: Any, tresidual: Any, _epilogue: None
     ) -> Any:
         """The tangent of the result from the tangents of the operands."""
         if not ctx.differentiable:
@@ -402,12 +375,7 @@ class PlainGemm(Gemm):
 
     @staticmethod
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,
-        op: Operator,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        bias: torch.Tensor | None,
-        epilogue: Epilogue,
+        ctx: Any, op: Operator, a: Any, b: Any, bias: Any, epilogue: Epilogue
     ) -> torch.Tensor:
         """The result of the operator; ctx gets what the backward needs."""
         need_a, need_b = a.requires_grad, b.requires_grad

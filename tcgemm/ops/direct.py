@@ -50,15 +50,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
-def run(
-    op: Operator,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    epilogue: Epilogue,
-) -> Any:
+def run(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue) -> Any:
     """The result of the operator, or None if the call needs the dispatcher.
 
     The caller knows that no transform is active, and that autocast has cast the operands.

@@ -59,8 +59,8 @@ def gemm(
         product = products.get(type(b)) or products.get(type(a)) or _overridden
         result = product(function, op, a, b, c, bias, residual, out, epilogue, scales, amax)
         if result is NotImplemented and product is not _overridden:
-            tensors = (a, b, c, bias, residual, out)
-            result = _overridden(function, op, *tensors, epilogue, scales, amax)
+            operands = (a, b, c, bias, residual, out)
+            result = _overridden(function, op, *operands, epilogue, scales, amax)
         if result is not NotImplemented:
             return result
     if scales is not NO_SCALES or amax is not False:
@@ -214,21 +214,13 @@ def _lifted_scales(dims, scales):
 
 
 def into(
-    op: Operator,
-    call: Operator,
-    out: torch.Tensor,
-    view: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None,
-    bias: torch.Tensor | None,
-    residual: torch.Tensor | None,
-    epilogue: Epilogue,
+    op: Operator, call: Operator, out: torch.Tensor, view: torch.Tensor, *operands: Any
 ) -> torch.Tensor:
     """Calls the operator that writes into out. It has no derivative, so gradients are refused."""
-    tensors = _named(op, a, b, c, bias, residual, out)
-    tensors |= dict(zip(call.constant_names, call.constants, strict=True))
-    for name, tensor in tensors.items():
+    *tensors, epilogue = operands
+    named = _named(op, *tensors, out)
+    named |= dict(zip(call.constant_names, call.constants, strict=True))
+    for name, tensor in named.items():
         if tensor is None:
             continue
         tangent = in_dual_level() and forward_ad.unpack_dual(tensor).tangent
@@ -244,7 +236,7 @@ def into(
             )
     traced = _compiling()
     epilogue = invariance.kept(epilogue) if traced else epilogue
-    call.run_out(view, a, b, c, bias, residual, epilogue)
+    call.call(call.out, *tensors, epilogue, out=view)
     if not (traced or out.is_inference()):
         # A backward that saved `out` has to notice; torch counts only writes of its own operators.
         torch.autograd.graph.increment_version(out)

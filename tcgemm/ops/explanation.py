@@ -226,8 +226,7 @@ def explained(
     if torch.compiler.is_compiling():
         ask: Any = torch.compiler.disable(explained)
         return ask(name, a, b, c, device, kernel, **options)
-    bias = options.pop("bias", None)
-    residual, out, epilogue, scales, amax = parse(name, options)
+    bias, residual, out, epilogue, scales, amax = parse(name, options)
     if epilogue.precision is None and getattr(a, "dtype", None) is torch.float32:
         # The answer is for a GPU.
         epilogue = epilogue.with_precision(torch_precision.default())

@@ -19,19 +19,11 @@ from tcgemm.typing import AddOptions, LinearOptions, Options
 
 @overload
 def mm(
-    a: Tensor,
-    b: Tensor | Operand,
-    *,
-    amax: Literal[False] = ...,
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor | Operand, *, amax: Literal[False] = ..., **options: Unpack[Options]
 ) -> Tensor: ...
 @overload
 def mm(
-    a: Tensor,
-    b: Tensor | Operand,
-    *,
-    amax: Literal[True],
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor | Operand, *, amax: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 @documented(Options)
 def mm(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -54,25 +46,16 @@ def mm(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Tensor,
     """
     if not options:
         return gemm(mm, MM, a, b)
-    bias = options.pop("bias", None)
-    return gemm(mm, MM, a, b, None, bias, *parse("mm", options))
+    return gemm(mm, MM, a, b, None, *parse("mm", options))
 
 
 @overload
 def bmm(
-    a: Tensor,
-    b: Tensor,
-    *,
-    amax: Literal[False] = ...,
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor, *, amax: Literal[False] = ..., **options: Unpack[Options]
 ) -> Tensor: ...
 @overload
 def bmm(
-    a: Tensor,
-    b: Tensor,
-    *,
-    amax: Literal[True],
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor, *, amax: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 @documented(Options)
 def bmm(a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -94,25 +77,16 @@ def bmm(a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
     """
     if not options:
         return gemm(bmm, BMM, a, b)
-    bias = options.pop("bias", None)
-    return gemm(bmm, BMM, a, b, None, bias, *parse("bmm", options))
+    return gemm(bmm, BMM, a, b, None, *parse("bmm", options))
 
 
 @overload
 def matmul(
-    a: Tensor,
-    b: Tensor | Operand,
-    *,
-    amax: Literal[False] = ...,
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor | Operand, *, amax: Literal[False] = ..., **options: Unpack[Options]
 ) -> Tensor: ...
 @overload
 def matmul(
-    a: Tensor,
-    b: Tensor | Operand,
-    *,
-    amax: Literal[True],
-    **options: Unpack[Options],
+    a: Tensor, b: Tensor | Operand, *, amax: Literal[True], **options: Unpack[Options]
 ) -> tuple[Tensor, Tensor]: ...
 @documented(Options)
 def matmul(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -136,8 +110,7 @@ def matmul(a: Tensor, b: Tensor | Operand, **options: Any) -> Tensor | tuple[Ten
     """
     if not options:
         return gemm(matmul, MATMUL, a, b)
-    bias = options.pop("bias", None)
-    return gemm(matmul, MATMUL, a, b, None, bias, *parse("matmul", options))
+    return gemm(matmul, MATMUL, a, b, None, *parse("matmul", options))
 
 
 @overload
@@ -151,12 +124,7 @@ def addmm(
 ) -> Tensor: ...
 @overload
 def addmm(
-    c: Tensor,
-    a: Tensor,
-    b: Tensor | Operand,
-    *,
-    amax: Literal[True],
-    **options: Unpack[AddOptions],
+    c: Tensor, a: Tensor, b: Tensor | Operand, *, amax: Literal[True], **options: Unpack[AddOptions]
 ) -> tuple[Tensor, Tensor]: ...
 @documented(AddOptions)
 def addmm(
@@ -183,27 +151,16 @@ def addmm(
     """
     if not options:
         return gemm(addmm, ADDMM, a, b, c)
-    bias = options.pop("bias", None)
-    return gemm(addmm, ADDMM, a, b, c, bias, *parse("addmm", options))
+    return gemm(addmm, ADDMM, a, b, c, *parse("addmm", options))
 
 
 @overload
 def baddbmm(
-    c: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    amax: Literal[False] = ...,
-    **options: Unpack[AddOptions],
+    c: Tensor, a: Tensor, b: Tensor, *, amax: Literal[False] = ..., **options: Unpack[AddOptions]
 ) -> Tensor: ...
 @overload
 def baddbmm(
-    c: Tensor,
-    a: Tensor,
-    b: Tensor,
-    *,
-    amax: Literal[True],
-    **options: Unpack[AddOptions],
+    c: Tensor, a: Tensor, b: Tensor, *, amax: Literal[True], **options: Unpack[AddOptions]
 ) -> tuple[Tensor, Tensor]: ...
 @documented(AddOptions)
 def baddbmm(c: Tensor, a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[Tensor, Tensor]:
@@ -228,8 +185,7 @@ def baddbmm(c: Tensor, a: Tensor, b: Tensor, **options: Any) -> Tensor | tuple[T
     """
     if not options:
         return gemm(baddbmm, BADDBMM, a, b, c)
-    bias = options.pop("bias", None)
-    return gemm(baddbmm, BADDBMM, a, b, c, bias, *parse("baddbmm", options))
+    return gemm(baddbmm, BADDBMM, a, b, c, *parse("baddbmm", options))
 
 
 @overload
@@ -252,10 +208,7 @@ def linear(
 ) -> tuple[Tensor, Tensor]: ...
 @documented(LinearOptions)
 def linear(
-    x: Tensor,
-    weight: Tensor | Operand,
-    bias: Tensor | None = None,
-    **options: Any,
+    x: Tensor, weight: Tensor | Operand, bias: Tensor | None = None, **options: Any
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Computes a linear layer: act(x (..., K) @ weight (N, K).t() + bias) + residual.
 
@@ -284,7 +237,8 @@ def linear(
     """
     if not options:
         return gemm(linear, LINEAR, x, weight, None, bias)
-    return gemm(linear, LINEAR, x, weight, None, bias, *parse("linear", options))
+    options["bias"] = bias
+    return gemm(linear, LINEAR, x, weight, None, *parse("linear", options))
 
 
 # torch's products of operands that are no plain tensors.

@@ -18,23 +18,18 @@ from typing import Any
 import torch
 
 from tcgemm.ops._torch_private import redispatch
-from tcgemm.ops.epilogue import (
-    ADDENDS,
-    DEFAULT,
-    NO_SCALES,
-    TENSORS,
-    Epilogue,
-    Scales,
-)
+from tcgemm.ops.epilogue import ADDENDS, DEFAULT, NO_SCALES, TENSORS, Epilogue, Scales
 
 # a, b, c, bias, residual and the epilogue of a call
 Operands = tuple[Any, ...]
+Tensors = tuple[torch.Tensor | None, ...]
 
 
 class Operator:
-    """What the operators share; without more it has no c.
+    """What the operators share.
 
     weight: b is stored transposed, as linear's (N, K). batched: a and b are batches of one size.
+    any_dims: a and b are vectors, matrices or batches. adds_c: c is an argument, and required.
     """
 
     name: str
@@ -43,81 +38,53 @@ class Operator:
     kernel: Any = None  # calls the kernel for given dispatch keys, past the dispatcher
     plain_kernel: Any = None  # the same with at most a bias beside a and b, if there is a short way
     with_z: Any = None  # the overload that also returns the argument of the activation
-    weight: bool
-    batched: bool
-    operand_names: tuple[str, str]
+    weight: bool = False
+    batched: bool = False
+    any_dims: bool = False
+    adds_c: bool = False
+    operand_names: tuple[str, str] = ("a", "b")
     positional: tuple[str, ...] = ("a", "b", "bias", "residual")
     constants: tuple[torch.Tensor | None, ...] = ()  # tensors of one call without a derivative
     constant_names: tuple[str, ...] = ()
-    any_dims: bool = False  # a and b are vectors, matrices or batches
-    adds_c: bool = False  # c is an argument, and required
     amax: bool = False  # the result is (out, amax)
     terms_b: torch.Tensor | None = None  # the terms of a Prepared b
     kernel_name: str | None = None  # only kernels whose name contains this are considered
     keeps_sign: bool = True  # the result has the sign of relu's result
 
-    def __init__(self, name: str, *, weight: bool = False, batched: bool = False):
+    def __init__(self, name: str, **kind: bool):
         packet = getattr(torch.ops.tcgemm, name)
         self.name = name
         self.default = packet.default
         self.kernel = redispatch(packet.default)
         self.out = getattr(packet, "out", None)
         self.with_z = getattr(packet, "with_z", None)
-        self.weight = weight
-        self.batched = batched
-        self.operand_names = ("x", "weight") if weight else ("a", "b")
+        vars(self).update(kind)
+        if self.adds_c:
+            self.positional = ("c", *self.positional)
+        else:
+            self.plain_kernel = self.kernel
+        if self.weight:
+            self.operand_names = ("x", "weight")
 
-    def tensors(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-    ) -> tuple[torch.Tensor | None, ...]:
+    def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         """The tensors of a call in the order of the operator's arguments."""
-        return a, b, bias, residual
+        return (c, a, b, bias, residual) if self.adds_c else (a, b, bias, residual)
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
         """The operator's keyword arguments."""
-        return epilogue.keywords()
+        keywords = epilogue.keywords()
+        if self.kernel_name is not None:
+            keywords["kernel_name"] = self.kernel_name
+        return keywords
 
-    def run(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> Any:
-        """Calls the operator."""
-        return self.default(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
+    def call(self, overload: Any, *operands: Any, **out: torch.Tensor) -> Any:
+        """Calls an overload of the operator with the common operands."""
+        *tensors, epilogue = operands
+        return overload(*self.tensors(*tensors), **self.keywords(epilogue), **out)
 
-    def run_with_z(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """(the result, the argument of its activation in the result's dtype)."""
-        return self.with_z(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue))
-
-    def run_out(
-        self,
-        out: torch.Tensor,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> None:
-        """Calls the overload that writes into `out`."""
-        self.out(*self.tensors(a, b, c, bias, residual), **self.keywords(epilogue), out=out)
+    def run(self, *operands: Any) -> Any:
+        """The operator's result for the common operands."""
+        return self.call(self.default, *operands)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Operator, Operands]:
         """(the Operator of this call, the common operands) from the arguments of the schema."""
@@ -190,48 +157,6 @@ class Operator:
         return result.squeeze(-1) if b_dims == 1 else result
 
 
-class Plain(Operator):
-    """mm, bmm, matmul and linear."""
-
-    def __init__(
-        self, name: str, *, weight: bool = False, batched: bool = False, any_dims: bool = False
-    ):
-        super().__init__(name, weight=weight, batched=batched)
-        self.any_dims = any_dims
-        self.plain_kernel: Any = self.kernel
-
-    def run(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> Any:
-        """Calls the operator; the commonest calls pass no keywords."""
-        if residual is None and epilogue is DEFAULT:
-            return self.default(a, b) if bias is None else self.default(a, b, bias)
-        return self.default(a, b, bias, residual, **epilogue.keywords())
-
-
-class Addmm(Operator):
-    """addmm and baddbmm: c comes first, and beta scales it."""
-
-    adds_c = True
-    positional: tuple[str, ...] = ("c", "a", "b", "bias", "residual")
-
-    def tensors(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-    ) -> tuple[torch.Tensor | None, ...]:
-        return c, a, b, bias, residual
-
-
 _MM, _MM_AMAX = torch.ops.tcgemm.scaled_mm, torch.ops.tcgemm.scaled_mm_amax
 _SCALED: dict[bool, tuple[str, Any, Any, Any]] = {  # the key is the argument amax
     False: ("scaled_mm", _MM.default, redispatch(_MM.default), _MM.out),
@@ -252,16 +177,8 @@ class Scaled(Operator):
         *("a", "b", *Scales._fields[:2], *ADDENDS, *Scales._fields[2:]),
         *("terms_b", "sparse_a", "sparse_b"),
     )
-    weight = batched = False
     any_dims = True
-    operand_names: tuple[str, str] = ("a", "b")
     constant_names: tuple[str, ...] = Scales._fields
-    name: str
-    default: Any
-    kernel: Any
-    out: Any
-    with_z: Any
-    keeps_sign: bool
     constants: Scales
     sparse_a: torch.Tensor | None
     sparse_b: torch.Tensor | None
@@ -285,14 +202,7 @@ class Scaled(Operator):
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
 
-    def tensors(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-    ) -> tuple[torch.Tensor | None, ...]:
+    def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         scale_a, scale_b, *others = self.constants
         tensors = (a, b, scale_a, scale_b, c, bias, residual, *others)
         if self.sparse:
@@ -303,26 +213,6 @@ class Scaled(Operator):
     def sparse(self) -> bool:
         """True if a or b has the values of a sparse operand."""
         return self.sparse_a is not None or self.sparse_b is not None
-
-    def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        keywords = super().keywords(epilogue)
-        if self.kernel_name is not None:
-            keywords["kernel_name"] = self.kernel_name
-        return keywords
-
-    def run(
-        self,
-        a: torch.Tensor,
-        b: torch.Tensor,
-        c: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        residual: torch.Tensor | None,
-        epilogue: Epilogue,
-    ) -> Any:
-        tensors = self.tensors(a, b, c, bias, residual)
-        if epilogue == DEFAULT and self.kernel_name is None:
-            return self.default(*tensors)
-        return self.default(*tensors, **self.keywords(epilogue))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Scaled, Operands]:
         arguments = self.arguments(args, kwargs)
@@ -366,12 +256,12 @@ def times(gradient: torch.Tensor, scale: torch.Tensor | None) -> torch.Tensor:
     return gradient * (scale.reshape(()) if scale.numel() == 1 else scale)
 
 
-MM = Plain("mm")
-BMM = Plain("bmm", batched=True)
-MATMUL = Plain("matmul", any_dims=True)
-ADDMM = Addmm("addmm")
-BADDBMM = Addmm("baddbmm", batched=True)
-LINEAR = Plain("linear", weight=True)
+MM = Operator("mm")
+BMM = Operator("bmm", batched=True)
+MATMUL = Operator("matmul", any_dims=True)
+ADDMM = Operator("addmm", adds_c=True)
+BADDBMM = Operator("baddbmm", batched=True, adds_c=True)
+LINEAR = Operator("linear", weight=True)
 SCALED = Scaled()
 SCALED_AMAX = Scaled(amax=True)
 

@@ -32,13 +32,14 @@ _fields: dict[str, frozenset[str]] = {}  # those of them that are in its Epilogu
 
 def parse(
     function: str, options: dict[str, Any]
-) -> tuple[Tensor | None, Tensor | None, Epilogue, Scales, Any]:
-    """(residual, out, epilogue, scales, amax) of the options of a product, of which bias has been
-    taken. It changes the dict, and raises TypeError for an unknown name."""
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Epilogue, Scales, Any]:
+    """(bias, residual, out, epilogue, scales, amax) of the options of a product.
+
+    It changes the dict, and raises TypeError for an unknown name."""
     pop = options.pop
-    residual, out = pop("residual", None), pop("out", None)
+    bias, residual, out = pop("bias", None), pop("residual", None), pop("out", None)
     if not options:
-        return residual, out, DEFAULT, NO_SCALES, False
+        return bias, residual, out, DEFAULT, NO_SCALES, False
     scales, amax = NO_SCALES, False
     if not _fields[function].issuperset(options):
         amax = pop("amax", False) or False
@@ -49,11 +50,11 @@ def parse(
                 tensors[field] = scale
         if tensors:
             scales = Scales(**tensors)
-        check_names(function, options)
-    return residual, out, from_options(options), scales, amax
+        _check_names(function, options)
+    return bias, residual, out, from_options(options), scales, amax
 
 
-def check_names(function: str, options: dict[str, Any]) -> None:
+def _check_names(function: str, options: dict[str, Any]) -> None:
     """Raises TypeError for the first option that the function does not have."""
     names = _names[function]
     for name in options:

@@ -88,7 +88,7 @@ def _multiply(op, call, out, a, b, c, bias, residual, epilogue):
     call = Scaled(call.constants, amax=call.amax, **forms)
     try:
         if out is not None:
-            return call.run_out(out, a, b, c, bias, residual, epilogue)
+            return call.call(call.out, a, b, c, bias, residual, epilogue, out=out)
         return call.run(a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
         if str(error).startswith("tcgemm: "):  # scaled_mm does not know the called function
