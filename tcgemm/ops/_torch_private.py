@@ -24,9 +24,7 @@ below_dispatch_modes = torch._C._DisableTorchDispatch  # a context that skips __
 below_transform = torch._C._functorch.get_unwrapped  # the tensor that a transform wraps
 check = torch._check
 dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
-enable_single_level_autograd_function = (
-    torch._functorch.utils.enable_single_level_autograd_function
-)
+enable_single_level_autograd_function = torch._functorch.utils.enable_single_level_autograd_function
 foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled
 is_batched = torch._C._functorch.is_batchedtensor
