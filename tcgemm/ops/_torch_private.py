@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 
 INDUCTOR_CONFIG = "torch._inductor.config"  # a module that takes two seconds to import
 
+NestedTensor = torch.nested._internal.nested_tensor.NestedTensor  # of the layout torch.jagged
 SingleLevelFunction = torch.autograd.function._SingleLevelFunction
 any_autocast_enabled = torch._C._is_any_autocast_enabled
 any_requires_grad = torch._C._any_requires_grad

@@ -20,7 +20,7 @@ from torch.overrides import (
     has_torch_function_variadic,
 )
 
-from tcgemm.ops import autograd, invariance, nested, precision
+from tcgemm.ops import autograd, invariance, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.direct import DENSE
@@ -56,13 +56,11 @@ def gemm(
         or has_torch_function_variadic(a, b, c, bias, residual, out)
         or (scales is not NO_SCALES and has_torch_function_variadic(*scales))
     ):
-        product = products.get(type(b)) or products.get(type(a)) or _overridden
-        result = product(function, op, a, b, c, bias, residual, out, epilogue, scales, amax)
-        if result is NotImplemented and product is not _overridden:
-            operands = (a, b, c, bias, residual, out)
-            result = _overridden(function, op, *operands, epilogue, scales, amax)
-        if result is not NotImplemented:
-            return result
+        for product in (products.get(type(b)), products.get(type(a)), _overridden):
+            if product is not None:
+                result = product(function, op, a, b, c, bias, residual, out, epilogue, scales, amax)
+                if result is not NotImplemented:
+                    return result
     if scales is not NO_SCALES or amax is not False:
         return scaled_gemm(op, a, b, c, bias, residual, out, epilogue, scales, amax)
     if not (
@@ -120,14 +118,6 @@ def scaled_gemm(
         if refused is None:
             raise
         raise refused from None
-
-
-def _jagged(function, a, b, bias, residual, epilogue, scales, amax):
-    """linear of a jagged NestedTensor."""
-    keywords = scales.keywords() | ({"amax": amax} if amax is not False else {})
-    options = LINEAR.keywords(epilogue) | keywords | {"residual": residual}
-    rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
-    return nested.linear(function, LINEAR.name, a, b, bias, rows=rows, **options)
 
 
 def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms):
@@ -245,8 +235,6 @@ def into(
 
 def _overridden(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
     """Hands the call to the tensors' own __torch_function__. NotImplemented: no tensor has one."""
-    if op is LINEAR and out is None and nested.is_jagged(a):
-        return _jagged(function, a, b, bias, residual, epilogue, scales, amax)
     tensors = _tensors_of(a, b, c, bias, residual, out, *scales)
     if not has_torch_function(tensors):
         return NotImplemented

@@ -8,19 +8,14 @@ from typing import Any
 
 import torch
 
-from tcgemm.ops._torch_private import known_lengths, no_torch_function, ragged_dim
+from tcgemm.ops._torch_private import NestedTensor, known_lengths, ragged_dim
+from tcgemm.ops.operands import products
+from tcgemm.ops.operators import LINEAR
 
 
 def is_jagged(tensor: object) -> bool:
     """Is this a NestedTensor of the layout for sequences of different lengths?"""
-    if torch.compiler.is_compiling():
-        return _is_jagged(tensor)
-    with no_torch_function():  # other subclasses would see the attributes that are read
-        return _is_jagged(tensor)
-
-
-def _is_jagged(tensor: object) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.is_nested and tensor.layout is torch.jagged
+    return isinstance(tensor, NestedTensor)
 
 
 def _refuse(name, argument, what, mend):
@@ -72,3 +67,17 @@ def _like(x, values):
     return torch.nested.nested_tensor_from_jagged(
         values, x.offsets(), x.lengths(), ragged_dim(x), shortest, longest
     )
+
+
+def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
+    """The product of a jagged x, if it is linear."""
+    if op is not LINEAR or out is not None or not is_jagged(a):
+        return NotImplemented
+    options = op.keywords(epilogue) | scales.keywords() | {"residual": residual}
+    if amax is not False:
+        options["amax"] = amax
+    rows = [name for name in ("residual", "scale_a", "zero_a") if name in options]
+    return linear(function, op.name, a, b, bias, rows=rows, **options)
+
+
+products[NestedTensor] = _multiply

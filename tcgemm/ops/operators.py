@@ -84,7 +84,8 @@ class Operator:
 
     def run(self, *operands: Any) -> Any:
         """The operator's result for the common operands."""
-        return self.call(self.default, *operands)
+        *tensors, epilogue = operands
+        return self.default(*self.tensors(*tensors), **self.keywords(epilogue))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Operator, Operands]:
         """(the Operator of this call, the common operands) from the arguments of the schema."""

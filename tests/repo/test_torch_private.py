@@ -74,6 +74,10 @@ def test_is_wrapper():
     assert not private.is_wrapper(torch.nn.Parameter(torch.zeros(2)))
 
 
+def test_nested_tensor():
+    assert type(jagged()) is private.NestedTensor
+
+
 def test_known_lengths():
     assert private.known_lengths(jagged()) == (3, 5)
     values, offsets = jagged().values(), jagged().offsets()
@@ -330,7 +334,11 @@ def test_wrapper_subclass():
     assert type(tensor) is Wrapper and tensor.shape == (2, 3) and tensor.dtype is torch.half
 
 
-RENAMED = {"single_level_function": "SingleLevelFunction", "inductor_config": "INDUCTOR_CONFIG"}
+RENAMED = {
+    "single_level_function": "SingleLevelFunction",
+    "inductor_config": "INDUCTOR_CONFIG",
+    "nested_tensor": "NestedTensor",
+}
 
 
 def test_every_name_is_exercised():
