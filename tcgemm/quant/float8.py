@@ -127,16 +127,16 @@ def move_history(states: list[State], group: Any = None) -> Tensor:
 
 
 def quantize(
-    tensor: Tensor, which: int, delayed: Delayed, amax: Tensor | None
+    tensor: Tensor, which: int, scales: Tensor | None, amax: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """(values, scale) of X, WEIGHT or GRADIENT. `amax`, of one element, grows to its amax."""
     dtype = FORMATS[which]
     if amax is None:
         return _quantize(tensor, dtype, "tensor")
-    if delayed.scales is None:
+    if scales is None:
         scale = scale_of(amax_of(tensor, dtype), dtype)
     else:
-        scale = delayed.scales[which].clone()  # the backward needs it, and the buffer may change
+        scale = scales[which].clone()  # the backward needs it, and the buffer may change
     values, largest = _quantize_scaled(tensor, scale, dtype, "tensor")
     torch.maximum(amax, largest, out=amax)
     return values, scale
@@ -145,78 +145,6 @@ def quantize(
 def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
     epilogue = epilogue_of(activation=activation, out_dtype=dtype, precision=precision)
     return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
-
-
-class Float8(SingleLevelFunction):
-    """The product and its gradients. Neither has a second derivative."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        delayed: Delayed,
-        activation: str | None,
-        precision: str | None,
-    ) -> Tensor:
-        """act(x @ weight.t() + bias); ctx gets what the gradients need."""
-        with below_autograd():
-            rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-            amax = (None, None) if delayed.amax is None else delayed.amax.unbind()
-            x8, scale_x = quantize(rows, X, delayed, amax[X])
-            if isinstance(weight, QuantizedWeight):  # FSDP2 has gathered it in 8 bits
-                w8, scale_w = weight.values, weight.scale
-            else:
-                w8, scale_w = quantize(weight, WEIGHT, delayed, amax[WEIGHT])
-            # The gradient of relu needs the sign of the result. That of others needs z, which the
-            # kernels do not store beside a result of 8-bit operands.
-            needs_z = activation in ACTIVATIONS and activation != "relu"
-            keeps_z = ctx.needs_input_grad is not None and needs_z
-            fused = None if keeps_z else activation
-            z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
-            out = activate(z, activation) if keeps_z else z
-            saved_z = None if activation is None else z
-            ctx.save_for_backward(x8, scale_x, w8, scale_w, bias, saved_z)
-        ctx.delayed, ctx.activation = delayed, activation
-        ctx.shape, ctx.dtypes = x.shape, (x.dtype, weight.dtype)
-        return out.reshape(*x.shape[:-1], out.shape[-1])
-
-    @staticmethod
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, g: Tensor
-    ) -> tuple[Tensor | None, ...]:
-        """The gradients of x, the weight and the bias, and None for the other arguments."""
-        if torch.is_grad_enabled():
-            raise RuntimeError(
-                f"{_NAME}: a second derivative is asked for (create_graph=True), but products in "
-                "float8 have none; use tcgemm.nn.Linear."
-            )
-        need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
-        x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
-        with below_autograd():
-            g = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
-            sum_dtype = bias.dtype if need_bias else None
-            gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
-            if need_bias and sums is None:
-                sums = gz.sum(0).to(bias.dtype)
-            gx = gw = None
-            if need_x or need_weight:
-                slot = ctx.delayed.gradient_amax
-                amax = None if slot is None else slot[0]
-                g8, scale_g = quantize(gz, GRADIENT, ctx.delayed, amax)
-                if gz.dtype is torch.float16:
-                    # Inf saturates, but torch.amp.GradScaler has to see it: 0 * Inf is NaN.
-                    scale_g = scale_g + 0 * gz.sum(dtype=torch.float32)
-                if need_x:
-                    gx = _product(g8, w8, scale_g, scale_w, ctx.dtypes[0], None)
-                    gx = gx.reshape(ctx.shape)
-                if need_weight:
-                    gw = _product(g8.t(), x8, scale_g, scale_x, ctx.dtypes[1], None)
-        return gx, gw, sums, None, None, None
-
-
-_apply: Any = getattr(Float8, "apply")  # noqa: B009  (its base class has no stub)
 
 
 def _check(x, weight):
@@ -238,12 +166,80 @@ def _check(x, weight):
         )
 
 
-def _arguments(x, weight, bias, scales, amax, gradient_amax, activation, precision):
-    return x, weight, bias, Delayed(scales, amax, gradient_amax), activation, precision
+def _forward(x, weight, bias, scales, amax, _gradient_amax, activation, precision, learns=False):
+    """(act(x @ weight.t() + bias), what the backward needs if there is one)."""
+    _check(x, weight)
+    with below_autograd():
+        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        amax_x, amax_weight = (None, None) if amax is None else amax.unbind()
+        x8, scale_x = quantize(rows, X, scales, amax_x)
+        if isinstance(weight, QuantizedWeight):  # FSDP2 has gathered it in 8 bits
+            w8, scale_w = weight.values, weight.scale
+        else:
+            w8, scale_w = quantize(weight, WEIGHT, scales, amax_weight)
+        # The gradient of relu needs the sign of the result. That of others needs z, which the
+        # kernels do not store beside a result of 8-bit operands.
+        keeps_z = learns and activation in ACTIVATIONS and activation != "relu"
+        fused = None if keeps_z else activation
+        z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
+        out = activate(z, activation) if keeps_z else z
+    saved = x8, scale_x, w8, scale_w, bias, None if activation is None else z
+    return out.reshape(*x.shape[:-1], out.shape[-1]), saved
+
+
+class Float8(SingleLevelFunction):
+    """The product and its gradients. Neither has a second derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        """act(x @ weight.t() + bias); ctx gets what the gradients need."""
+        out, saved = _forward(*arguments, learns=True)
+        ctx.save_for_backward(*saved)
+        x, weight, _bias, ctx.scales, _amax, ctx.gradient_amax, ctx.activation, _ = arguments
+        ctx.shape, ctx.dtypes = x.shape, (x.dtype, weight.dtype)
+        return out
+
+    @staticmethod
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, g: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """The gradients of x, the weight and the bias, and None for the other arguments."""
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                f"{_NAME}: a second derivative is asked for (create_graph=True), but products in "
+                "float8 have none; use tcgemm.nn.Linear."
+            )
+        need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
+        x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
+        with below_autograd():
+            g = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+            sum_dtype = bias.dtype if need_bias else None
+            gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
+            if need_bias and sums is None:
+                sums = gz.sum(0).to(bias.dtype)
+            gx = gw = None
+            if need_x or need_weight:
+                g8, scale_g = quantize(gz, GRADIENT, ctx.scales, ctx.gradient_amax)
+                if gz.dtype is torch.float16:
+                    # Inf saturates, but torch.amp.GradScaler has to see it: 0 * Inf is NaN.
+                    scale_g = scale_g + 0 * gz.sum(dtype=torch.float32)
+                if need_x:
+                    gx = _product(g8, w8, scale_g, scale_w, ctx.dtypes[0], None)
+                    gx = gx.reshape(ctx.shape)
+                if need_weight:
+                    gw = _product(g8.t(), x8, scale_g, scale_x, ctx.dtypes[1], None)
+        return gx, gw, sums, None, None, None, None, None
+
+
+_apply: Any = getattr(Float8, "apply")  # noqa: B009  (its base class has no stub)
+
+
+def _kernel(*arguments):
+    """The kernel of the operator without derivatives, on every device."""
+    return _forward(*arguments)[0]
 
 
 def _autograd_kernel(*arguments):
-    _check(*arguments[:2])
     if under_transform():
         raise RuntimeError(
             f"{_NAME}: torch.func and forward mode are not supported; use "
@@ -251,28 +247,8 @@ def _autograd_kernel(*arguments):
         )
     if torch.is_grad_enabled() and any_requires_grad(*arguments):
         with enable_single_level_autograd_function():
-            return _apply(*_arguments(*arguments))
-    with below_autograd():
-        return _run(*arguments)
-
-
-class _NoContext:
-    """Takes what Float8.forward keeps for a backward that does not come."""
-
-    needs_input_grad = None
-
-    def save_for_backward(self, *_tensors: Any) -> None:
-        pass
-
-
-def _run(*arguments):
-    return Float8.forward(_NoContext(), *_arguments(*arguments))
-
-
-def _forward(*arguments):
-    """The kernel of the operator, on every device."""
-    _check(*arguments[:2])
-    return _run(*arguments)
+            return _apply(*arguments)
+    return _kernel(*arguments)
 
 
 def _fake(x, weight, *_others):
@@ -280,7 +256,7 @@ def _fake(x, weight, *_others):
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
-_library.impl("_float8_linear", _forward, "CompositeExplicitAutograd")
+_library.impl("_float8_linear", _kernel, "CompositeExplicitAutograd")
 _library.impl("_float8_linear", _autograd_kernel, "Autograd")
 torch.library.register_fake("tcgemm::_float8_linear", _fake)
 
