@@ -20,12 +20,13 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import Float8Linear
 from tcgemm.ops._torch_private import below_dispatch_modes, results_are_plain, tree_map_only
 from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.operands import TensorOperand
 from tcgemm.quant.float8 import amax_of, scale_of
 from tcgemm.quant.quantize import quantize
 from tcgemm.quant.weight import QuantizedWeight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
@@ -42,7 +43,7 @@ _KEPT = (
 )
 
 
-class _ShardedWeight(torch.Tensor):
+class _ShardedWeight(TensorOperand):
     """A weight, or a shard of it, that FSDP2 gathers in float8. Everywhere else it is its data.
 
     fully_shard makes its shards with the operators of _KEPT, and asks the shards for the methods.
@@ -51,15 +52,9 @@ class _ShardedWeight(torch.Tensor):
     __torch_function__: Any = results_are_plain  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @classmethod
-    def __torch_dispatch__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def otherwise(cls, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         with below_dispatch_modes():
-            result = func(*args, **(kwargs or {}))
+            result = func(*args, **kwargs)
         if func in _KEPT:
             return tree_map_only(torch.Tensor, lambda tensor: tensor.as_subclass(cls), result)
         return result

@@ -65,12 +65,12 @@ class Operand:
 class TensorOperand(torch.Tensor):
     """A wrapper subclass whose operators are functions of the tensors inside, in a table."""
 
-    TABLE: ClassVar[dict[Any, Function]]  # by operator, for __torch_dispatch__
+    TABLE: ClassVar[dict[Any, Function]] = {}  # by operator, for __torch_dispatch__
     FUNCTIONS: ClassVar[dict[Any, Function]] = {}  # the same for __torch_function__
 
     @classmethod
     def unsupported(cls, func: Any) -> NotImplementedError:
-        """The error for an operator that is not in the table."""
+        """The error for an operator that is not in the table and does not decompose."""
         raise NotImplementedError
 
     @classmethod
@@ -90,7 +90,12 @@ class TensorOperand(torch.Tensor):
         function = cls.TABLE.get(func)
         if function is not None:
             return function(*args, **(kwargs or {}))
-        result = func.decompose(*args, **(kwargs or {}))
+        return cls.otherwise(func, args, kwargs or {})
+
+    @classmethod
+    def otherwise(cls, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that is not in the table."""
+        result = func.decompose(*args, **kwargs)
         if result is NotImplemented:
             raise cls.unsupported(func)
         return result

@@ -32,10 +32,7 @@ class PackedView(DequantizedWeight):
 
     @staticmethod
     def __new__(cls: type[PackedView], packed: PackedWeight) -> PackedView:
-        shape = packed.shape
-        strides = (max(shape[1], 1), 1)
-        options = {"dtype": packed.dtype, "device": packed.device}
-        return wrapper_subclass(cls, shape, strides=strides, **options)
+        return wrapper_subclass(cls, packed.shape, dtype=packed.dtype, device=packed.device)
 
     def __init__(self, packed: PackedWeight) -> None:
         self.packed = packed

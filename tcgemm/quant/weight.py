@@ -10,17 +10,19 @@ give wrong results.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import torch
 
 from tcgemm.ops._torch_private import (
     is_mutable,
+    results_are_plain,
     transforms_active,
     tree_map_only,
     wrapper_subclass,
 )
+from tcgemm.ops.operands import TensorOperand
 from tcgemm.quant.quantize import dequantize
 
 _aten = torch.ops.aten
@@ -52,18 +54,12 @@ def view_bytes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return values.view(dtype)
 
 
-def _as_it_is(
-    weight: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int | None = None
-) -> bool:
-    """Does as_strided with these arguments return the whole weight? fully_shard calls it so."""
-    return not offset and (*shape,) == weight.shape and (*strides,) == weight.stride()
-
-
-class DequantizedWeight(torch.Tensor):
+class DequantizedWeight(TensorOperand):
     """A weight that is read-only, and dequantised by each operator."""
 
-    LAYER = ""  # its layer, and what that stores, for errors
-    STORED = ""
+    LAYER: ClassVar[str]  # its layer, and what that stores, for errors
+    STORED: ClassVar[str]
+    __torch_function__: Any = results_are_plain  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def to_dense(
         self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None
@@ -80,30 +76,26 @@ class DequantizedWeight(torch.Tensor):
         return 0
 
     @classmethod
-    def __torch_dispatch__(
-        cls,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
+    def otherwise(cls, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        first = args[0]
         if func in (_aten.detach.default, _aten.alias.default):
-            return args[0].like(args[0].dtype)
-        if func is _aten.as_strided.default and _as_it_is(*args):
-            return args[0].like(args[0].dtype)
+            return first.like(first.dtype)
+        if func is _aten.as_strided.default:  # of fully_shard, which asks for the whole weight
+            shape, strides, *offset = args[1:]
+            if (*shape,) == first.shape and (*strides,) == first.stride() and not any(offset):
+                return first.like(first.dtype)
         if func is _aten._to_copy.default and kwargs.get("device") is not None:
-            return args[0].like(kwargs.get("dtype") or args[0].dtype, kwargs["device"])
-        if is_mutable(func) and isinstance(args[0], DequantizedWeight):
+            return first.like(kwargs.get("dtype") or first.dtype, kwargs["device"])
+        if is_mutable(func) and isinstance(first, DequantizedWeight):
             raise RuntimeError(
-                f"{args[0].LAYER}: an operator writes into weight, which is the dequantised "
-                f"form of the {args[0].STORED} and read-only; load a weight with load_state_dict, "
-                "or make another layer with from_linear."
+                f"{first.LAYER}: an operator writes into weight, which is the dequantised form of "
+                f"the {first.STORED} and read-only; load a weight with load_state_dict, or make "
+                "another layer with from_linear."
             )
-        dense_args, dense_kwargs = tree_map_only(
+        args, kwargs = tree_map_only(
             DequantizedWeight, lambda value: value.to_dense(), (args, kwargs)
         )
-        return func(*dense_args, **dense_kwargs)
+        return func(*args, **kwargs)
 
 
 class QuantizedWeight(DequantizedWeight):
@@ -129,9 +121,7 @@ class QuantizedWeight(DequantizedWeight):
     def __new__(
         cls: type[QuantizedWeight], values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype
     ) -> QuantizedWeight:
-        shape = values.shape
-        strides = (max(shape[1], 1), 1)
-        return wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=values.device)
+        return wrapper_subclass(cls, values.shape, dtype=dtype, device=values.device)
 
     def __init__(self, values: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> None:
         self.values = values  # pyright: ignore[reportIncompatibleMethodOverride]
