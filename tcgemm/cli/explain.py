@@ -7,7 +7,7 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.quant.shapes import scale_shape
+from tcgemm.quant.quantize import scale_shape
 from tcgemm.testing.operands import is_transposed
 from tcgemm.typing import Activation, Granularity, Layout, Precision, words
 

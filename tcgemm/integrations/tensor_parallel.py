@@ -28,7 +28,7 @@ from torch.distributed.tensor.parallel import style
 
 from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import distributed_as, full_tensor
-from tcgemm.quant.shapes import BLOCK
+from tcgemm.quant.quantize import BLOCK
 from tcgemm.sparse.shapes import GROUPS
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from tcgemm.quant.linear import (
     check_options,
     quantized_linear,
 )
-from tcgemm.quant.quantize import dequantize, quantize
-from tcgemm.quant.shapes import scale_shape
+from tcgemm.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
-from tcgemm.ops.epilogue import Scales, epilogue_of
+from tcgemm.ops.epilogue import Scales, epilogue_of, from_options
 from tcgemm.ops.operators import Operator, Scaled
-from tcgemm.quant.quantize import dequantize
+from tcgemm.quant.quantize import dequantize, wrong_dtype
 from tcgemm.typing import WeightGranularity, words
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.ops.operators import Operands
+    from tcgemm.ops.operators import Operands, Tensors
     from tcgemm.typing import Activation, Precision
 
 # The granularity of the weight -> the granularity of x.
@@ -59,7 +59,6 @@ class QuantizedLinear(Operator):
     name = "quantized_linear"
     default = torch.ops.tcgemm.quantized_linear.default
     weight = True
-    batched = False
     operand_names: tuple[str, str] = ("x", "weight")
     positional: tuple[str, ...] = ("a", "b", "weight_scale", "bias", "residual")
     constant_names: tuple[str, ...] = ("weight_scale",)
@@ -76,25 +75,12 @@ class QuantizedLinear(Operator):
         self.granularity = granularity
         self.work = work
 
-    def tensors(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
+    def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         return a, b, *self.constants, bias, residual
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        return {
-            "dtype": self.dtype,
-            "granularity": self.granularity,
-            "activation": epilogue.activation,
-            "out_dtype": epilogue.out_dtype,
-            "precision": epilogue.precision,
-            "batch_invariant": epilogue.batch_invariant,
-        }
+        own = {"dtype": self.dtype, "granularity": self.granularity}
+        return super().keywords(epilogue) | own
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -132,11 +118,8 @@ def check_options(name: str, dtype: object, granularity: object) -> None:
             '"tensor", "row" or "128x128"; pass one of these.'
         )
     if dtype not in QUANTIZED or (granularity == "128x128" and dtype not in FP8):
-        also = " (with granularity 128x128 only float8)" if granularity == "128x128" else ""
-        raise RuntimeError(
-            f"{name}: dtype is {dtype}, but values are quantised to "
-            f"{', '.join(str(allowed) for allowed in QUANTIZED)}{also}; pass one of these."
-        )
+        only = " (with granularity 128x128 only float8)" if granularity == "128x128" else ""
+        raise wrong_dtype(name, dtype, only)
 
 
 def check_invariant(name: str, granularity: object) -> None:
@@ -177,10 +160,8 @@ def _forward(
     *,
     dtype=None,
     granularity,
-    activation=None,
     out_dtype=None,
-    precision=None,
-    batch_invariant=False,
+    **options,
 ):
     """The kernel of the operator, on every device."""
     dtype = _checked_dtype(weight, weight_scale, dtype, granularity)
@@ -191,12 +172,7 @@ def _forward(
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
-    epilogue = epilogue_of(
-        activation=activation,
-        out_dtype=out_dtype or x.dtype,
-        precision=precision,
-        batch_invariant=batch_invariant,
-    )
+    epilogue = epilogue_of(out_dtype=out_dtype or x.dtype, **options)
     out = call.run(x8, weight.t(), None, bias, residual, epilogue)
     return out.squeeze(0) if vector else out
 
@@ -282,27 +258,24 @@ def quantized_linear(
         TypeError: an operand is no tensor.
         RuntimeError: a shape, dtype, device or option that is not supported.
     """
-    if dtype is not None:
-        dtype = dtypes.of(_NAME, "dtype", dtype, QUANTIZED)
+    dtype = dtypes.of(_NAME, "dtype", dtype, QUANTIZED)
+    options: dict[str, Any] = {
+        "activation": activation,
+        "out_dtype": out_dtype,
+        "precision": precision,
+        "batch_invariant": batch_invariant,
+    }
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
     overridden = has_torch_function_variadic(*tensors)
     if traced or overridden:
-        options = {
-            "weight_scale": weight_scale,
-            "dtype": dtype,
-            "granularity": granularity,
-            "activation": activation,
-            "residual": residual,
-            "out_dtype": out_dtype,
-            "precision": precision,
-            "batch_invariant": batch_invariant,
-        }
+        own = {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
+        keywords = options | own | {"residual": residual}
         if nested.is_jagged(x):
             operands = (OPERATOR.name, x, weight, bias)
-            return nested.linear(quantized_linear, *operands, rows=("residual",), **options)
+            return nested.linear(quantized_linear, *operands, rows=("residual",), **keywords)
         if overridden:
-            return handle_torch_function(quantized_linear, tensors, x, weight, bias, **options)
+            return handle_torch_function(quantized_linear, tensors, x, weight, bias, **keywords)
     if not dispatch.all_tensors(OPERATOR, *tensors):
         names = ("x", "weight", "weight_scale", "bias", "residual")
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
@@ -311,33 +284,15 @@ def quantized_linear(
     if batch_invariant:
         check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
-    epilogue = epilogue_of(
-        activation=activation,
-        out_dtype=out_dtype,
-        precision=precision,
-        batch_invariant=batch_invariant,
-    )
-    operands = (x, weight, None, bias, residual, epilogue)
+    epilogue = from_options(options)
+    operands = (x, weight, None, bias, residual)
     if traced:
         check_words(OPERATOR.name, epilogue)
-        return call.run(*operands[:-1], invariance.kept(epilogue))
+        return call.run(*operands, invariance.kept(epilogue))
     try:
-        return autograd.call_checked(call, *operands)
+        return autograd.call_checked(call, *operands, epilogue)
     except RuntimeError as error:
-        refused = _refusal(error, dtype, granularity, epilogue)
-        if refused is None:
-            raise
-        raise refused from None
-
-
-def _refusal(
-    error: RuntimeError, dtype: object, granularity: object, epilogue: Epilogue
-) -> Exception | None:
-    """The error to raise in place of an error of the operator; None: the operator's own."""
-    if not isinstance(dtype, torch.dtype | None) or not isinstance(granularity, str):
-        shown = dtype if isinstance(dtype, torch.dtype) else repr(dtype)
-        try:
-            check_options(_NAME, E4M3 if dtype is None else shown, granularity)
-        except RuntimeError as better:
-            return better
-    return refusal(OPERATOR.name, error, epilogue)
+        refused = error
+    if not str(refused).startswith("tcgemm."):  # the dispatcher's errors name its own types
+        check_options(_NAME, E4M3 if dtype is None else dtype, granularity)
+    raise refusal(OPERATOR.name, refused, epilogue) or refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Literal, overload
 
 import torch
@@ -12,17 +13,30 @@ from tcgemm.dtypes import QUANTIZED
 from tcgemm.ops import autograd, dispatch
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.quant.shapes import BLOCK, scale_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from torch import Tensor
 
     from tcgemm.typing import Granularity
 
+BLOCK = 128  # elements along each side of a block that shares a scale
 _quantize = torch.ops.tcgemm.quantize.default
 _quantize_scaled = torch.ops.tcgemm.quantize.scaled
+
+
+def scale_shape(shape: Sequence[int], granularity: str) -> tuple[int, ...]:
+    """The shape of the scales that quantize returns for a tensor of this shape."""
+    if granularity == "tensor":
+        return ()
+    if granularity == "row":
+        return (*shape[:-1], 1)
+    columns = -(-shape[-1] // BLOCK)
+    if granularity == "1x128":
+        return (*shape[:-1], columns)
+    return (*shape[:-2], -(-shape[-2] // BLOCK), columns)
 
 
 @overload
@@ -120,20 +134,12 @@ def quantize(
             "tcgemm.quantize: amax is asked for without a scale, but only a call with a given "
             "scale returns it; pass scale, or take scale * limit of the result."
         )
-    if torch.compiler.is_compiling():
-        return _call(x, scale, dtype, granularity, amax)
     try:
-        return _call(x, scale, dtype, granularity, amax)
+        if scale is None:
+            return autograd.without_grad(_quantize, x, dtype, granularity)
+        values, largest = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
     except RuntimeError as error:
         raise _refusal(error, dtype, granularity) from None
-
-
-def _call(
-    x: Tensor, scale: Tensor | None, dtype: torch.dtype, granularity: str, amax: bool
-) -> tuple[Tensor, ...]:
-    if scale is None:
-        return autograd.without_grad(_quantize, x, dtype, granularity)
-    values, largest = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
     scale = scale.detach()
     return (values, scale, largest) if amax else (values, scale)
 
@@ -143,16 +149,24 @@ def _refusal(error: RuntimeError, dtype: object, granularity: object) -> Runtime
     if str(error).startswith("tcgemm."):
         return error
     if dtype not in QUANTIZED:
-        return RuntimeError(
-            f"tcgemm.quantize: dtype is {dtype}, but values are quantised to "
-            f"{', '.join(str(allowed) for allowed in QUANTIZED)}; pass one of these."
-        )
-    if not isinstance(granularity, str):
-        return RuntimeError(
-            f"tcgemm.quantize: granularity is {granularity!r}, but there are "
-            '"tensor", "row", "1x128" and "128x128"; pass one of these.'
-        )
-    return error
+        return wrong_dtype("tcgemm.quantize", dtype)
+    return error if isinstance(granularity, str) else _wrong_granularity(granularity)
+
+
+def wrong_dtype(function: str, dtype: object, condition: str = "") -> RuntimeError:
+    """The error for a dtype that values are not quantised to."""
+    return RuntimeError(
+        f"{function}: dtype is {dtype!r}, but values are quantised to "
+        f"{', '.join(map(str, QUANTIZED))}{condition}; pass one of these."
+    )
+
+
+def _wrong_granularity(granularity: object) -> RuntimeError:
+    shown = f'"{granularity}"' if isinstance(granularity, str) else repr(granularity)
+    return RuntimeError(
+        f'tcgemm.quantize: granularity is {shown}, but there are "tensor", "row", "1x128" and '
+        '"128x128"; pass one of these.'
+    )
 
 
 def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype | str = torch.float32) -> Tensor:
@@ -211,10 +225,7 @@ _LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # the dimension
 
 def _fake(x, dtype, granularity="tensor"):
     if granularity not in _LEAST_DIMS:
-        raise RuntimeError(
-            f'tcgemm.quantize: granularity is "{granularity}", but there are "tensor", "row", '
-            '"1x128" and "128x128"; pass one of these.'
-        )
+        raise _wrong_granularity(granularity)
     least = _LEAST_DIMS[granularity]
     if x.dim() < least:
         raise RuntimeError(
@@ -244,30 +255,23 @@ def _fake_scaled(x, scale, dtype, granularity="tensor"):
     return values, groups
 
 
-def _vmap_scaled(info, in_dims, x, scale, dtype, granularity="tensor"):
-    """Each example has the scales of a group of its own."""
-    x = x.movedim(in_dims[0], 0) if in_dims[0] is not None else x.expand(info.batch_size, *x.shape)
-    if in_dims[1] is not None:
-        scale = scale.movedim(in_dims[1], 0)
-    else:
-        scale = scale.expand(info.batch_size, *scale.shape)
+def _vmap(op, info, in_dims, *arguments):
+    """Each example has the scales of a group of its own. The tensors are x, or x and the scale."""
+    count = sum(isinstance(argument, torch.Tensor) for argument in arguments)
+    x, *scale = (
+        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(arguments[:count], in_dims, strict=False)
+    )
+    dtype, granularity = (*arguments[count:], "tensor")[:2]
     if granularity != "tensor":
-        return _quantize_scaled(x, scale, dtype, granularity), (0, 0)
-    values, amax = _quantize_scaled(x.flatten(1), scale.reshape(-1, 1), dtype, "row")
-    return (values.reshape(x.shape), amax.squeeze(-1)), (0, 0)
-
-
-def _vmap(info, in_dims, x, dtype, granularity="tensor"):
-    x = x.movedim(in_dims[0], 0)
-    if granularity != "tensor":
-        return _quantize(x, dtype, granularity), (0, 0)
-    values, scale = _quantize(x.flatten(1), dtype, "row")
-    return (values.reshape(x.shape), scale.squeeze(-1)), (0, 0)
+        return op(x, *scale, dtype, granularity), (0, 0)
+    values, groups = op(x.flatten(1), *(one.reshape(-1, 1) for one in scale), dtype, "row")
+    return (values.reshape(x.shape), groups.squeeze(-1)), (0, 0)
 
 
 autograd.register_constant("quantize")
 autograd.register_constant("quantize", "scaled")
 torch.library.register_fake("tcgemm::quantize", _fake)
 torch.library.register_fake("tcgemm::quantize.scaled", _fake_scaled)
-torch.library.register_vmap("tcgemm::quantize", _vmap)
-torch.library.register_vmap("tcgemm::quantize.scaled", _vmap_scaled)
+torch.library.register_vmap(_quantize, functools.partial(_vmap, _quantize))
+torch.library.register_vmap(_quantize_scaled, functools.partial(_vmap, _quantize_scaled))

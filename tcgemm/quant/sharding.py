@@ -29,26 +29,24 @@ _OPS = torch.ops.tcgemm
 _R = Replicate()
 
 
-def _whole_dims(ndim: int, granularity: str) -> range:
-    """The dimensions of a tensor that no group of elements with one scale crosses."""
-    crossed = {"tensor": ndim, "row": 1, "1x128": 1, "128x128": 2}.get(granularity, ndim)
-    return range(ndim - crossed)
+def _whole(x: Any, granularity: str) -> list[Any]:
+    """Replicate, and Shard of each dimension that no group of elements with one scale crosses."""
+    crossed = {"row": 1, "1x128": 1, "128x128": 2}.get(granularity, x.ndim)
+    return [_R, *map(Shard, range(x.ndim - crossed))]
 
 
 def _quantize(x: Any, *options: Any) -> list[Rule]:
     """quantize(x, dtype, granularity)"""
     granularity, rest = (*options, "tensor")[1], [None] * len(options)
-    whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
-    return [([spec, spec], [spec, *rest]) for spec in (_R, *whole)]
+    return [([spec, spec], [spec, *rest]) for spec in _whole(x, granularity)]
 
 
-def _quantize_given(x: Any, scale: Any, *options: Any) -> list[Rule]:
+def _quantize_given(x: Any, _scale: Any, *options: Any) -> list[Rule]:
     """quantize.scaled(x, scale, dtype, granularity)"""
     granularity, rest = (*options, "tensor")[1], [None] * len(options)
-    whole = [Shard(dim) for dim in _whole_dims(x.ndim, granularity)]
-    rules: list[Rule] = [([spec, spec], [spec, spec, *rest]) for spec in (_R, *whole)]
+    rules: list[Rule] = [([spec, spec], [spec, spec, *rest]) for spec in _whole(x, granularity)]
     if granularity == "tensor":
-        dims = [Shard(dim) for dim in range(x.ndim)]
+        dims = map(Shard, range(x.ndim))
         rules += [([spec, Partial("max")], [spec, _R, *rest]) for spec in dims]
     return rules
 
