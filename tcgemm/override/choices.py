@@ -4,16 +4,26 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tcgemm.ops.epilogue import Epilogue
 from tcgemm.override.policy import Policy, dtype_name
 from tcgemm.override.product import NOT_TORCHS, Product
-from tcgemm.override.report import Count
+from tcgemm.override.report import UseRow
 
 ENTRIES = 4096  # kinds of calls that are remembered: about 2 MB
 COUNTS = 1024  # rows of the report; further sizes share a row
 
-
 # How a call runs: by torch; a @ b; a @ b + bias; alpha * (a @ b) + beta * c; with other terms.
 TORCH, PLAIN, BIASED, ADDED, GENERAL = range(5)
+
+
+class Count:
+    """The calls of one kind."""
+
+    __slots__ = ("calls",)
+    calls: int
+
+    def __init__(self) -> None:
+        self.calls = 0
 
 
 class Entry(NamedTuple):
@@ -33,9 +43,13 @@ class Choices:
         self.entries: dict[tuple[Any, ...], Entry] = {}
         self._counts: dict[tuple[Any, ...], Count] = {}
 
-    def counts(self) -> list[Count]:
+    def rows(self) -> list[UseRow]:
         """The counts of all calls."""
-        return list(self._counts.values())
+        return [
+            UseRow(function, dtype, sizes, count.calls, reason)
+            for (function, dtype, sizes, reason), count in list(self._counts.items())
+            if count.calls
+        ]
 
     def reset(self) -> None:
         """Forgets the choices and the counts."""
@@ -47,32 +61,24 @@ class Choices:
     ) -> Entry:
         """The entry of a kind of call that was not seen before, or was forgotten. In place of a
         product comes the reason why tcgemm has none of this kind."""
-        if isinstance(product, str):
-            count = self._count(function, dtype_name(dtype, None), None, product)
-            entry = Entry(TORCH, count)
-        else:
-            entry = self._entry(product, self.policy.why_not(product))
-        return self._remember(lookup, entry)
+        if isinstance(product, Product):
+            return self.decide(lookup, product, self.policy.why_not(product))
+        return self._entry(lookup, TORCH, function, dtype_name(dtype, None), None, product)
 
-    def refuse(self, lookup: tuple[Any, ...] | None, product: Product, sentence: str) -> Entry:
-        """The entry of a kind of call that the operator refused; `lookup` is None if the next
-        such call may be taken."""
-        entry = self._entry(product, sentence)
-        return entry if lookup is None else self._remember(lookup, entry)
-
-    def _entry(self, product: Product, reason: str | None) -> Entry:
+    def decide(self, lookup: tuple[Any, ...] | None, product: Product, reason: str | None) -> Entry:
+        """The entry of a kind of call, which torch computes if there is a reason. `lookup` is None
+        if the next such call may be taken."""
+        dtype = dtype_name(product.a.dtype, product.epilogue.precision)
         form = TORCH if reason is not None else _form(product)
-        dtype = dtype_name(product.a.dtype, product.precision)
-        return Entry(form, self._count(product.function, dtype, product.sizes(), reason))
+        return self._entry(lookup, form, product.function, dtype, product.sizes(), reason)
 
-    def _count(self, function: str, dtype: str, sizes: Any, reason: str | None) -> Count:
-        key = (function, dtype, sizes, reason)
+    def _entry(self, lookup: tuple[Any, ...] | None, form: int, *key: Any) -> Entry:
+        """The entry of this form and of the count of (function, dtype, sizes, reason)."""
+        function, dtype, _sizes, reason = key
         if key not in self._counts and len(self._counts) >= COUNTS:
             key = (function, dtype, None, reason)
-        return self._counts.setdefault(key, Count(*key))
-
-    def _remember(self, lookup: tuple[Any, ...], entry: Entry) -> Entry:
-        if entry.count.reason == NOT_TORCHS:  # torch raises; nothing has to be fast
+        entry = Entry(form, self._counts.setdefault(key, Count()))
+        if lookup is None or reason == NOT_TORCHS:  # torch raises; nothing has to be fast
             return entry
         if len(self.entries) >= ENTRIES:
             self.entries.clear()
@@ -81,11 +87,12 @@ class Choices:
 
 
 def _form(product: Product) -> int:
-    others = (product.residual, product.scale_a, product.activation, product.out_dtype)
-    if any(option is not None for option in others):
+    epilogue = product.epilogue
+    others = Epilogue(alpha=epilogue.alpha, beta=epilogue.beta)
+    if product.residual is not None or product.scale_a is not None or epilogue != others:
         return GENERAL
     if product.c is not None:
         return ADDED if product.bias is None else GENERAL
-    if product.alpha != 1:
+    if epilogue.alpha != 1:
         return GENERAL
     return PLAIN if product.bias is None else BIASED

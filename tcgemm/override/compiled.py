@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from tcgemm.ops.activations import activate
-from tcgemm.override.kernels import Aten, Kernel
-from tcgemm.override.product import Product, multiplies
-from tcgemm.typing import Activation
+from tcgemm.ops.epilogue import Epilogue
+from tcgemm.override.kernels import Kernel
+from tcgemm.override.product import Aten, Product, multiplies
 
 _SCHEMA = (
     "product(Tensor a, Tensor b, Tensor? c=None, Tensor? bias=None, Tensor? residual=None, *, "
@@ -23,9 +23,10 @@ _SCHEMA = (
 
 
 @functools.cache
-def _label(dims: int, *terms: str | None) -> str:
-    product = "mm" if dims == 2 else "bmm"
-    return " + ".join((f"compiled {product}", *filter(None, terms)))
+def _label(dims: int, c: bool, bias: bool, activation: str | None, residual: bool) -> str:
+    terms = {"c": c, "bias": bias, activation: activation, "residual": residual}
+    product = "compiled mm" if dims == 2 else "compiled bmm"
+    return " + ".join((product, *(name for name, there in terms.items() if name and there)))
 
 
 def _bind(
@@ -37,18 +38,12 @@ def _bind(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    activation: Activation | None = None,
+    activation: str | None = None,
 ) -> Product | str:
-    function = _label(
-        a.dim(),
-        None if c is None else "c",
-        None if bias is None else "bias",
-        activation,
-        None if residual is None else "residual",
-    )
-    return multiplies(a, b, a.dim()) or Product(
-        function, a, b, c, bias, residual, alpha, beta, activation
-    )
+    dims = a.dim()
+    function = _label(dims, c is not None, bias is not None, activation, residual is not None)
+    epilogue = Epilogue(activation, alpha, beta)
+    return multiplies(a, b, dims) or Product(function, a, b, c, bias, residual, epilogue)
 
 
 def _by_torch(
@@ -61,7 +56,7 @@ def _by_torch(
     *,
     alpha: float = 1.0,
     beta: float = 1.0,
-    activation: Activation | None = None,
+    activation: str | None = None,
 ) -> torch.Tensor:
     """The same by torch's functions, which count as their own calls."""
     add, multiply = (torch.addmm, torch.mm) if a.dim() == 2 else (torch.baddbmm, torch.bmm)
@@ -83,7 +78,7 @@ def _fake(a: torch.Tensor, b: torch.Tensor, *_addends: Any, **_options: Any) -> 
 _library = torch.library.Library("tcgemm_use", "DEF")
 _library.define(_SCHEMA, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
 for _key in ("CPU", "CUDA"):
-    _aten = Aten("product", _bind, 0)
+    _aten = Aten("product", 0, _bind)
     _library.impl("product", Kernel(_aten, _key, _by_torch, counts_torchs=False).call, _key)
 torch.library.register_fake("tcgemm_use::product", _fake, lib=_library)
 product: Callable[..., torch.Tensor] = torch.ops.tcgemm_use.product.default

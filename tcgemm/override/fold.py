@@ -6,6 +6,7 @@ A node is folded if it has one user and if shapes and dtype allow it. Inductor h
 activations by then, so the pass looks for what torch's own decompositions make of them.
 """
 
+import functools
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,6 @@ _PRODUCTS: dict[Any, int] = {  # the position of the first operand
 _RESHAPES = (_aten.reshape.default, _aten.view.default)
 _FILES = sorted(Path(__file__).parent.glob("*.py"))
 
-_patterns: dict[torch.dtype, dict[str | None, Graph]] = {}
-
 
 def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
     with without_modes(), torch.no_grad():
@@ -52,13 +51,10 @@ def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
     return graph_module.graph
 
 
+@functools.cache
 def patterns_of(dtype: torch.dtype) -> dict[str | None, Graph]:
     """The activations as inductor decomposes them."""
-    if dtype not in _patterns:
-        _patterns[dtype] = {
-            name: _decomposed(row.function, dtype) for name, row in ACTIVATIONS.items()
-        }
-    return _patterns[dtype]
+    return {name: _decomposed(row.function, dtype) for name, row in ACTIVATIONS.items()}
 
 
 def match(pattern: Graph, start: Node) -> Node | None:
@@ -219,6 +215,7 @@ def is_taken(node: Node, policy: Policy) -> bool:
     return 0 not in (*a.shape, *b.shape) and policy.why_not(Product("", a, b)) is None
 
 
+@graph_pass_class().register  # inductor asks for the uuid of its own class's passes
 class FoldPass:
     """The pass, as inductor takes it. It asks which tcgemm.use is active when it runs."""
 
@@ -249,9 +246,3 @@ class FoldPass:
         text = repr([file.read_text() for file in _FILES])
         text += "" if state.choices is None else state.choices.policy.key()
         return hashlib.sha256(text.encode()).hexdigest(), other
-
-
-def new_pass(before: Any) -> FoldPass:
-    """A pass that runs after `before`. Inductor asks for the uuid of its own class's passes."""
-    graph_pass_class().register(FoldPass)
-    return FoldPass(before)

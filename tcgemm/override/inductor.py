@@ -23,7 +23,7 @@ class _State:
 def _set(config: Any) -> None:
     fold = importlib.import_module(_PASS)
     _State.config, _State.before = config, getattr(config, _OPTION)
-    _State.own = fold.new_pass(_State.before)
+    _State.own = fold.FoldPass(_State.before)
     setattr(config, _OPTION, _State.own)
 
 

@@ -10,7 +10,7 @@ functions above mm that torch decomposes itself (linear, matmul, einsum) need no
 import collections
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -20,15 +20,16 @@ from tcgemm.ops._torch_private import (
     redispatch,
     runs_as_it_is,
 )
+from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.operators import SCALED
 from tcgemm.ops.precision import default as default_precision
-from tcgemm.override import product as products
 from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
-from tcgemm.override.product import Product
+from tcgemm.override.product import COMMON, CUDA_ONLY, Aten, Product
 
-_aten = torch.ops.aten
-_ops = torch.ops.tcgemm
+_OTHER_OUT = "out has another shape or dtype than the result"
 _f32 = torch.float32
 _tensor = torch.Tensor
+_scaled_out = redispatch(SCALED.out)
 
 
 class State:
@@ -40,73 +41,17 @@ class State:
 state: State = State()
 
 
-class Aten(NamedTuple):
-    """An aten function: how its arguments are a product, and where its first operand stands."""
-
-    name: str
-    bind: Callable[..., Product | str]
-    first: int
-
-
-def _overloads() -> tuple[tuple[Aten, ...], tuple[Aten, ...]]:
-    """(the overloads of every device, the overloads that torch has for CUDA alone)"""
-    common = (
-        Aten("mm", products.bind_mm, 0),
-        Aten("bmm", products.bind_bmm, 0),
-        Aten("addmm", products.bind_addmm, 1),
-        Aten("baddbmm", products.bind_baddbmm, 1),
-        Aten("_addmm_activation", products.bind_addmm_activation, 1),
-        Aten("_int_mm", products.bind_int_mm, 0),
-        Aten("_scaled_mm", products.bind_scaled_mm, 0),
-    )
-    in_place = tuple(Aten(name, products.bind_in_place, 1) for name in ("addmm_", "baddbmm_"))
-    wider = (
-        Aten("mm.dtype", products.bind_mm_dtype, 0),
-        Aten("bmm.dtype", products.bind_bmm_dtype, 0),
-        Aten("addmm.dtype", products.bind_addmm_dtype, 1),
-        Aten("baddbmm.dtype", products.bind_baddbmm_dtype, 1),
-    )
-    names = ("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm_v2")
-    # torch may rename these, which only count.
-    left = tuple(
-        Aten(name, products.left_to_torch(name), 0) for name in names if hasattr(_aten, name)
-    )
-    into = tuple(overload._replace(name=f"{overload.name}.out") for overload in common)
-    return (*common, *into, *in_place), (*wider, *left)
-
-
-_mm, _bmm = redispatch(_ops.mm.default), redispatch(_ops.bmm.default)
-_scaled, _scaled_out = redispatch(_ops.scaled_mm.default), redispatch(_ops.scaled_mm.out)
-# The operators of calls without options, which take less host time than scaled_mm.
-_QUICK: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("mm", "_int_mm", "addmm"), _mm),
-    **dict.fromkeys(("bmm", "baddbmm"), _bmm),
-}
-_ADDED: dict[str, Callable[..., Any]] = {
-    "addmm": redispatch(_ops.addmm.default),
-    "baddbmm": redispatch(_ops.baddbmm.default),
-}
-
-
-def run(keys: Any, product: Product, out: torch.Tensor | None = None) -> torch.Tensor:
+def run(keys: Any, product: Product, out: torch.Tensor | None) -> torch.Tensor:
     """The product by tcgemm's kernel of a device, which `keys` says."""
-    keywords: dict[str, Any] = {}
-    if product.alpha != 1.0:
-        keywords["alpha"] = product.alpha
-    if product.beta != 1.0:
-        keywords["beta"] = product.beta
-    if product.activation is not None:
-        keywords["activation"] = product.activation
-    if product.out_dtype is not None:
-        keywords["out_dtype"] = product.out_dtype
-    if product.precision not in (None, "highest"):
-        keywords["precision"] = product.precision
-    tensors = (
-        *(product.a, product.b, product.scale_a, product.scale_b),
-        *(product.c, product.bias, product.residual),
-    )
+    _function, a, b, c, bias, residual, epilogue, scale_a, scale_b = product
+    tensors = (a, b, scale_a, scale_b, c, bias, residual)
+    keywords = {} if epilogue is DEFAULT else epilogue.keywords()
     if out is None:
-        return _scaled(keys, *tensors, **keywords)
+        return SCALED.kernel(keys, *tensors, **keywords)
+    # torch resizes an out of another shape, and refuses one of another dtype.
+    dtype = torch.int32 if a.dtype is torch.int8 else epilogue.out_dtype or a.dtype
+    if out.dtype is not dtype or out.shape != (*a.shape[:-1], b.shape[-1]):
+        raise RuntimeError(_OTHER_OUT)
     _scaled_out(keys, *tensors, **keywords, out=out)
     return out
 
@@ -117,20 +62,11 @@ def _described(argument: Any) -> Any:
     return argument
 
 
-def _why_not_out(product: Product, out: torch.Tensor) -> str | None:
-    """torch resizes an out of another shape, and refuses one of another dtype."""
-    a, b = product.a, product.b
-    result = torch.int32 if a.dtype is torch.int8 else product.out_dtype or a.dtype
-    if out.dtype is not result or out.shape != (*a.shape[:-1], b.shape[-1]):
-        return "out has another shape or dtype than the result"
-    return None
-
-
 def _own_sentence(error: RuntimeError) -> str:
     """The reason of an operator that refused its arguments before it computed anything. Other
     errors, such as CUDA's, are the caller's."""
     sentence = str(error).split("\n")[0]
-    if not sentence.startswith("tcgemm"):
+    if not sentence.startswith(("tcgemm", _OTHER_OUT)):
         raise error
     return sentence
 
@@ -139,40 +75,38 @@ class Kernel:
     """A function's kernel for one dispatch key. `torchs` computes what tcgemm does not take; its
     calls are counted here unless it counts them itself."""
 
-    __slots__ = ("added", "aten", "counts_torchs", "cuda", "function", "keys", "quick", "torchs")
+    __slots__ = ("added", "aten", "counts_torchs", "cuda", "keys", "quick", "torchs")
     aten: Aten
-    function: str  # without the overload
     keys: Any
     cuda: bool
     torchs: Callable[..., Any]
     counts_torchs: bool
-    quick: Any  # the operators of calls without options, or None
+    quick: Any  # the kernels of aten.product and aten.sum, or None
     added: Any
 
     def __init__(
         self, aten: Aten, key: str, torchs: Callable[..., Any], counts_torchs: bool = True
     ) -> None:
         self.aten = aten
-        self.function = aten.name.split(".")[0]
         self.keys = dispatch_keys(key)
         self.cuda = key == "CUDA"
         self.torchs = torchs
         self.counts_torchs = counts_torchs
-        self.quick = _QUICK.get(aten.name)
-        self.added = _ADDED.get(aten.name)
+        self.quick = aten.product and aten.product.kernel
+        self.added = aten.sum and aten.sum.kernel
 
     @runs_as_it_is
-    def call(self, *args: Any, **options: Any) -> Any:
-        """The kernel of an overload that returns a new tensor."""
+    def call(self, *args: Any, out: torch.Tensor | None = None, **options: Any) -> Any:
+        """The result of a call."""
         choices = state.choices
         if choices is None:  # another thread has just ended the last tcgemm.use
-            return self.torchs(self.keys, *args, **options)
+            return self._by_torch(args, options, out)
         entry, lookup, precision = self._entry(choices, args, options)
         form = entry.form
         if form != TORCH:
             try:
-                if form == GENERAL or self.quick is None or precision is not None:
-                    result = run(self.keys, self._product(args, options, precision))
+                if form == GENERAL or self.quick is None:
+                    result = run(self.keys, self._product(args, options, precision), out)
                 elif form == PLAIN:
                     result = self.quick(self.keys, *args)
                 elif form == BIASED:
@@ -185,33 +119,17 @@ class Kernel:
             except RuntimeError as error:
                 sentence = _own_sentence(error)
             product = self._product(args, options, precision)
-            entry = choices.refuse(lookup, product, sentence)
-        result = self.torchs(self.keys, *args, **options)
+            # Another out may be taken.
+            entry = choices.decide(lookup if out is None else None, product, sentence)
+        result = self._by_torch(args, options, out)
         if self.counts_torchs:
             entry.count.calls += 1
         return result
 
-    @runs_as_it_is
-    def call_out(self, *args: Any, out: torch.Tensor, **options: Any) -> torch.Tensor:
-        """The kernel of an overload that writes into out."""
-        choices = state.choices
-        if choices is None:
-            return self.torchs(self.keys, *args, **options, out=out)
-        entry, _lookup, precision = self._entry(choices, args, options)
-        if entry.form != TORCH:
-            product = self._product(args, options, precision)
-            sentence = _why_not_out(product, out)
-            if sentence is None:
-                try:
-                    run(self.keys, product, out)
-                    entry.count.calls += 1
-                    return out
-                except RuntimeError as error:
-                    sentence = _own_sentence(error)
-            entry = choices.refuse(None, product, sentence)  # another out may be taken
-        self.torchs(self.keys, *args, **options, out=out)
-        entry.count.calls += 1
-        return out
+    def _by_torch(self, args: Any, options: Any, out: torch.Tensor | None) -> Any:
+        if out is not None:
+            options["out"] = out
+        return self.torchs(self.keys, *args, **options)
 
     def _entry(self, choices: Choices, args: Any, options: Any) -> tuple[Entry, Any, str | None]:
         """(the choice, its key, the precision where not all bits are multiplied)"""
@@ -226,17 +144,16 @@ class Kernel:
         entry = choices.entries.get(lookup)
         if entry is None:
             product = self._product(args, options, precision)
-            entry = choices.choose(lookup, self.function, a.dtype, product)
+            function = self.aten.name.split(".")[0]
+            entry = choices.choose(lookup, function, a.dtype, product)
         return entry, lookup, precision
 
     def _product(self, args: Any, options: Any, precision: str | None) -> Any:
         """The Product of a call, or the reason why there is none."""
         product = self.aten.bind(*args, **options)
-        return product if precision is None else _with_precision(product, precision)
-
-
-def _with_precision(product: Product | str, precision: str) -> Product | str:
-    return product if isinstance(product, str) else product._replace(precision=precision)
+        if precision is None or isinstance(product, str):
+            return product
+        return product._replace(epilogue=product.epilogue.with_precision(precision))
 
 
 _libraries: list[Any] = []
@@ -247,10 +164,9 @@ _recent: collections.deque[list[Any]] = collections.deque(maxlen=64)
 
 def register() -> None:
     """Puts the kernels in the place of torch's."""
-    common, cuda_only = _overloads()
-    by_key = {"CPU": common}
+    by_key = {"CPU": COMMON}
     if torch.backends.cuda.is_built():
-        by_key["CUDA"] = (*common, *cuda_only)
+        by_key["CUDA"] = (*COMMON, *CUDA_ONLY)
     registered: list[Any] = []
     _recent.append(registered)
     with warnings.catch_warnings():
@@ -260,9 +176,7 @@ def register() -> None:
             _libraries.append(library)
             for aten in overloads:
                 torchs = torch.library.get_kernel(f"aten::{aten.name}", key).call_boxed
-                own = Kernel(aten, key, torchs)
-                function = own.call_out if aten.name.endswith(".out") else own.call
-                library.impl(aten.name, function, allow_override=True)
+                library.impl(aten.name, Kernel(aten, key, torchs).call, allow_override=True)
                 registered.append(torch.library.get_kernel(f"aten::{aten.name}", key))
 
 

@@ -115,7 +115,7 @@ class Table:
 
     def why_not(self, product: Product) -> str | None:
         """Why the nearest row leaves the product to torch, or None."""
-        name = dtype_name(product.a.dtype, product.precision)
+        name = dtype_name(product.a.dtype, product.epilogue.precision)
         layout = product.layout()
         rows = self.rows.get((name, layout))
         if not rows:

@@ -1,16 +1,19 @@
 """torch's matrix products in one form: what each aten function multiplies, and what it adds.
 
-A bind_* function takes the arguments of one aten function, as the dispatcher gives them, and
-returns a Product, or the sentence why tcgemm does not take such a call. Operands that torch refuses
+The rows of the tables below bind the arguments of one aten function, as the dispatcher gives them,
+to a Product, or to the sentence why tcgemm does not take such a call. Operands that torch refuses
 are left to torch, so that its errors stay as they are.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
 from tcgemm import dtypes
+from tcgemm.ops.epilogue import DEFAULT, Epilogue
+from tcgemm.ops.operators import ADDMM, BADDBMM, BMM, MM, Operator
 
 _FLOATS = frozenset(dtypes.DIFFERENTIABLE)
 _FP8 = frozenset(dtypes.FP8)
@@ -23,7 +26,7 @@ IN_PLACE = "the function writes into one of its addends, which tcgemm does not"
 
 
 class Product(NamedTuple):
-    """alpha * scale_a * scale_b * (a @ b) + beta * c + bias, then the activation, then residual."""
+    """act(alpha * scale_a * scale_b * (a @ b) + beta * c + bias) + residual"""
 
     function: str
     a: torch.Tensor
@@ -31,13 +34,9 @@ class Product(NamedTuple):
     c: torch.Tensor | None = None
     bias: torch.Tensor | None = None
     residual: torch.Tensor | None = None
-    alpha: float = 1.0
-    beta: float = 1.0
-    activation: str | None = None
-    out_dtype: torch.dtype | None = None
+    epilogue: Epilogue = DEFAULT
     scale_a: torch.Tensor | None = None
     scale_b: torch.Tensor | None = None
-    precision: str | None = None
 
     def sizes(self) -> tuple[int, int, int, int]:
         """(batch, m, n, k)"""
@@ -52,11 +51,16 @@ class Product(NamedTuple):
         )
 
 
-def multiplies(a: torch.Tensor, b: torch.Tensor, dims: int) -> str | None:
-    """Why tcgemm does not take a product of these two, or None."""
+def multiplies(
+    a: torch.Tensor, b: torch.Tensor, dims: int, out_dtype: torch.dtype | None = None
+) -> str | None:
+    """Why tcgemm does not take a product of these two, or None. torch takes the operands' dtype,
+    and float32 for operands of 16 bits, as out_dtype."""
     if a.dtype not in _FLOATS:
         return f"tcgemm has no product of {a.dtype} in this function"
     if b.dtype is not a.dtype or a.dim() != dims or b.dim() != dims:
+        return NOT_TORCHS
+    if out_dtype not in (None, a.dtype, _f32):
         return NOT_TORCHS
     return _shapes(a.shape, b.shape)
 
@@ -69,140 +73,71 @@ def _shapes(a: torch.Size, b: torch.Size) -> str | None:
     return None
 
 
-def _broadcasts(c: torch.Tensor, product: Product) -> bool:
-    """Does c have the dtype and a shape that torch's addmm and baddbmm take?"""
-    a, b = product.a, product.b
-    shape = (*a.shape[:-1], b.shape[-1])
-    sizes = c.shape
-    if c.dtype is not a.dtype and c.dtype is not product.out_dtype:
+def _is_addend(
+    c: torch.Tensor, dtype: torch.dtype | None, a: torch.Tensor, b: torch.Tensor
+) -> bool:
+    """Does c have a dtype and a shape that torch's addmm and baddbmm take?"""
+    if c.dtype is not a.dtype and c.dtype is not dtype:
         return False
-    return len(sizes) <= len(shape) and all(
-        have in (1, want) for have, want in zip(reversed(sizes), reversed(shape), strict=False)
+    shape = (*a.shape[:-1], b.shape[-1])
+    return c.dim() <= len(shape) and all(
+        have in (1, want) for have, want in zip(reversed(c.shape), reversed(shape), strict=False)
     )
 
 
-def _add(
+def _product(
     function: str,
+    dims: int,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out_dtype: torch.dtype | None = None,
+) -> Product | str:
+    """mm and bmm."""
+    epilogue = DEFAULT if out_dtype is None else Epilogue(out_dtype=out_dtype)
+    return multiplies(a, b, dims, out_dtype) or Product(function, a, b, epilogue=epilogue)
+
+
+def _sum(
+    function: str,
+    dims: int,
     c: torch.Tensor,
     a: torch.Tensor,
     b: torch.Tensor,
-    dims: int,
-    alpha: complex,
-    beta: complex,
     out_dtype: torch.dtype | None = None,
-    activation: str | None = None,
+    *,
+    beta: complex = 1,
+    alpha: complex = 1,
+    use_gelu: bool | None = None,
 ) -> Product | str:
-    """addmm and baddbmm. A c that is one row is a bias, which has the faster epilogue."""
-    why = multiplies(a, b, dims)
+    """addmm, baddbmm and _addmm_activation, whose gelu is the approximation by tanh on CUDA, and
+    exact on the CPU. A c that is one row is a bias, which has the faster epilogue."""
+    why = multiplies(a, b, dims, out_dtype)
     if why is not None:
         return why
     if isinstance(alpha, complex) or isinstance(beta, complex):
         return NOT_TORCHS
     if alpha == 0:
         return "alpha is 0, so torch does not read the operands"
-    product = Product(function, a, b, None, None, None, float(alpha), 1.0, activation, out_dtype)
-    if not _broadcasts(c, product):
+    if not _is_addend(c, out_dtype, a, b):
         return NOT_TORCHS
+    activation = None
+    if use_gelu is not None:
+        gelu = "gelu_tanh" if a.is_cuda else "gelu"
+        activation = gelu if use_gelu else "relu"
+    bias = None
     if beta == 1 and c.dim() == 1 and c.shape[0] == b.shape[-1]:
-        return product._replace(bias=c)
-    return product._replace(c=c, beta=float(beta))
+        bias, c = c, None
+    epilogue = Epilogue(activation, float(alpha), float(beta), out_dtype)
+    return Product(function, a, b, c, bias, None, epilogue)
 
 
-def bind_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
-    """mm."""
-    return multiplies(a, b, 2) or Product("mm", a, b)
-
-
-def bind_mm_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Product | str:
-    """mm whose result has another dtype."""
-    return multiplies(a, b, 2) or _wider(Product("mm", a, b, out_dtype=out_dtype))
-
-
-def bind_bmm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
-    """bmm."""
-    return multiplies(a, b, 3) or Product("bmm", a, b)
-
-
-def bind_bmm_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: torch.dtype) -> Product | str:
-    """bmm whose result has another dtype."""
-    return multiplies(a, b, 3) or _wider(Product("bmm", a, b, out_dtype=out_dtype))
-
-
-def _wider(product: Product | str) -> Product | str:
-    """torch takes the operands' dtype, and float32 for operands of 16 bits, as out_dtype."""
-    if isinstance(product, str) or product.out_dtype in (product.a.dtype, _f32):
-        return product
-    return NOT_TORCHS
-
-
-def bind_addmm(
-    c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
-) -> Product | str:
-    """addmm."""
-    return _add("addmm", c, a, b, 2, alpha, beta)
-
-
-def bind_addmm_dtype(
-    c: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-) -> Product | str:
-    """addmm whose result has another dtype."""
-    return _wider(_add("addmm", c, a, b, 2, alpha, beta, out_dtype))
-
-
-def bind_baddbmm(
-    c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: complex = 1, alpha: complex = 1
-) -> Product | str:
-    """baddbmm."""
-    return _add("baddbmm", c, a, b, 3, alpha, beta)
-
-
-def bind_baddbmm_dtype(
-    c: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out_dtype: torch.dtype,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-) -> Product | str:
-    """baddbmm whose result has another dtype."""
-    return _wider(_add("baddbmm", c, a, b, 3, alpha, beta, out_dtype))
-
-
-def bind_in_place(*_arguments: Any, **_options: Any) -> str:
-    """addmm_ and baddbmm_."""
-    return IN_PLACE
-
-
-def bind_addmm_activation(
-    c: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-    use_gelu: bool = False,
-) -> Product | str:
-    """_addmm_activation. Its gelu is the approximation by tanh on CUDA, and exact on the CPU."""
-    gelu = "gelu_tanh" if a.is_cuda else "gelu"
-    activation = gelu if use_gelu else "relu"
-    return _add("_addmm_activation", c, a, b, 2, alpha, beta, activation=activation)
-
-
-def bind_int_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
-    """_int_mm."""
+def _int_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
     if a.dtype is not torch.int8 or b.dtype is not torch.int8 or a.dim() != 2 or b.dim() != 2:
         return NOT_TORCHS
     return _shapes(a.shape, b.shape) or Product("_int_mm", a, b)
 
 
-def bind_scaled_mm(
+def _scaled_mm(
     a: torch.Tensor,
     b: torch.Tensor,
     scale_a: torch.Tensor,
@@ -212,7 +147,6 @@ def bind_scaled_mm(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Product | str:
-    """_scaled_mm."""
     if a.dtype not in _FP8 or b.dtype not in _FP8:
         return f"tcgemm has no product of {a.dtype} and {b.dtype} in this function"
     if a.dim() != 2 or b.dim() != 2:
@@ -229,22 +163,55 @@ def bind_scaled_mm(
         return "scales of blocks are left to torch"
     if bias is not None and bias.shape != (b.shape[1],):
         return NOT_TORCHS
-    return Product(
-        "_scaled_mm",
-        a,
-        b,
-        bias=bias,
-        out_dtype=out_dtype,
-        scale_a=scale_a,
-        scale_b=scale_b,
-        precision="fast" if use_fast_accum else "promoted",
-    )
+    precision = "fast" if use_fast_accum else "promoted"
+    epilogue = Epilogue(out_dtype=out_dtype, precision=precision)
+    return Product("_scaled_mm", a, b, None, bias, None, epilogue, scale_a, scale_b)
 
 
-def left_to_torch(name: str) -> Callable[..., str]:
-    """The bind function of an aten function that tcgemm has no kernel for; its calls count."""
+def _left(reason: str, *_arguments: Any, **_options: Any) -> str:
+    """An aten function that tcgemm has no kernel for; its calls count."""
+    return reason
 
-    def bind(*_arguments: Any, **_options: Any) -> str:
-        return f"tcgemm has no kernel for {name}"
 
-    return bind
+class Aten(NamedTuple):
+    """An aten function, and how its arguments are a product."""
+
+    name: str
+    first: int  # the position of the first operand
+    bind: Callable[..., Product | str]
+    # For calls without options, which take less host time than those of scaled_mm.
+    product: Operator | None = None
+    sum: Operator | None = None
+
+
+_mm = functools.partial(_product, "mm", 2)
+_bmm = functools.partial(_product, "bmm", 3)
+_addmm = functools.partial(_sum, "addmm", 2)
+_baddbmm = functools.partial(_sum, "baddbmm", 3)
+_RETURNING = (
+    Aten("mm", 0, _mm, MM),
+    Aten("bmm", 0, _bmm, BMM),
+    Aten("addmm", 1, _addmm, MM, ADDMM),
+    Aten("baddbmm", 1, _baddbmm, BMM, BADDBMM),
+    Aten("_addmm_activation", 1, functools.partial(_sum, "_addmm_activation", 2, use_gelu=False)),
+    Aten("_int_mm", 0, _int_mm, MM),
+    Aten("_scaled_mm", 0, _scaled_mm),
+)
+# The overloads of every device.
+COMMON = (
+    *_RETURNING,
+    *(Aten(f"{name}.out", first, bind) for name, first, bind, *_ in _RETURNING),
+    *(Aten(name, 1, functools.partial(_left, IN_PLACE)) for name in ("addmm_", "baddbmm_")),
+)
+# The overloads that torch has for CUDA alone. It may rename the last ones, which only count.
+CUDA_ONLY = (
+    Aten("mm.dtype", 0, _mm),
+    Aten("bmm.dtype", 0, _bmm),
+    Aten("addmm.dtype", 1, _addmm),
+    Aten("baddbmm.dtype", 1, _baddbmm),
+    *(
+        Aten(name, 0, functools.partial(_left, f"tcgemm has no kernel for {name}"))
+        for name in ("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm_v2")
+        if hasattr(torch.ops.aten, name)
+    ),
+)

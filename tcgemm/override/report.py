@@ -2,31 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tcgemm import _tables
 from tcgemm.ops.markup import escape
 from tcgemm.override.policy import size_text
 
 _HEAD = ("function", "dtype", "batch x m x n x k", "calls", "kernel of", "why")
-
-
-class Count:
-    """The calls of one kind. `reason` is None if tcgemm takes them."""
-
-    __slots__ = ("calls", "dtype", "function", "reason", "sizes")
-    function: str
-    dtype: str
-    sizes: tuple[int, int, int, int] | None
-    reason: str | None
-    calls: int
-
-    def __init__(self, function: str, dtype: str, sizes: Any, reason: str | None) -> None:
-        self.function = function
-        self.dtype = dtype
-        self.sizes = sizes
-        self.reason = reason
-        self.calls = 0
 
 
 @dataclass(frozen=True)
@@ -77,20 +58,17 @@ class UseReport:
     flops_left: int
     reasons: dict[str, int]
 
-    def __init__(self, counts: Iterable[Count]) -> None:
-        rows = [
-            UseRow(count.function, count.dtype, count.sizes, count.calls, count.reason)
-            for count in list(counts)
-            if count.calls
-        ]
+    def __init__(self, rows: list[UseRow]) -> None:
         self.rows = sorted(rows, key=lambda row: (-row.flops, row.function, row.dtype))
-        self.taken = sum(row.calls for row in rows if row.reason is None)
-        self.left = sum(row.calls for row in rows if row.reason is not None)
-        self.flops_taken = sum(row.flops for row in rows if row.reason is None)
-        self.flops_left = sum(row.flops for row in rows if row.reason is not None)
+        self.taken = self.left = self.flops_taken = self.flops_left = 0
         self.reasons = {}
         for row in rows:
-            if row.reason is not None:
+            if row.reason is None:
+                self.taken += row.calls
+                self.flops_taken += row.flops
+            else:
+                self.left += row.calls
+                self.flops_left += row.flops
                 self.reasons[row.reason] = self.reasons.get(row.reason, 0) + row.calls
 
     def _head(self) -> str:

@@ -116,7 +116,7 @@ class Use:
 
     def report(self) -> UseReport:
         """The products seen so far: which of them tcgemm computed, which torch, and why."""
-        return UseReport(self.choices.counts())
+        return UseReport(self.choices.rows())
 
     def reset(self) -> None:
         """Sets all counts to zero."""
