@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 from support import processes
+from support.processes import in_processes
 from support.sharding import (
     LAYERS,
     WRAPPERS,
@@ -53,7 +54,10 @@ def other_model(kind, wrapper, tool=None):
     return WRAPPERS[tool or wrapper](model)
 
 
-def state_dicts(rank, kind, wrapper):
+@every_tool
+@every_layer
+@in_processes
+def test_the_state_of_a_model(rank, kind, wrapper):
     """state_dict and load_state_dict, and torch's functions with their options."""
     model = wrapped(kind, wrapper)
     losses_of(model, *batch(), steps=2)
@@ -80,12 +84,6 @@ def state_dicts(rank, kind, wrapper):
     assert bool(state) is (rank == 0)  # torch keeps it in the first process
     if rank == 0:
         assert all(tensor.device.type == "cpu" for tensor in state.values())
-
-
-@every_tool
-@every_layer
-def test_the_state_of_a_model(kind, wrapper, device):
-    processes.run(state_dicts, kind, wrapper, device=device)
 
 
 def checkpoints(rank, kind, wrapper, folder):
@@ -132,7 +130,10 @@ def continued(rank, kind, wrapper, folder):
     return losses_of(model, *batch(), steps=2)[0]
 
 
-def optimizers(rank, kind, wrapper, folder):
+@every_tool
+@pytest.mark.parametrize("kind", ["linear", "float8", "learns"])
+@in_processes
+def test_the_state_of_an_optimizer(rank, kind, wrapper, tmp_path):
     """The states of AdamW go on where they were saved."""
 
     def made(seed):
@@ -148,43 +149,36 @@ def optimizers(rank, kind, wrapper, folder):
 
     model, optimizer = made(0)
     losses_of(model, *batch(), steps=2, optimizer=optimizer)
-    checkpoint.save(state_of(model, optimizer), checkpoint_id=folder)
+    checkpoint.save(state_of(model, optimizer), checkpoint_id=tmp_path)
     expected, _ = losses_of(model, *batch(), optimizer=optimizer)
     twin, twin_optimizer = made(1)
     state = state_of(twin, twin_optimizer)
-    checkpoint.load(state, checkpoint_id=folder)
+    checkpoint.load(state, checkpoint_id=tmp_path)
     set_model_state_dict(inner(twin), state["model"])
     set_optimizer_state_dict(twin, twin_optimizer, state["optimizer"])
     assert losses_of(twin, *batch(), optimizer=twin_optimizer)[0] == expected
 
 
-@every_tool
-@pytest.mark.parametrize("kind", ["linear", "float8", "learns"])
-def test_the_state_of_an_optimizer(kind, wrapper, device, tmp_path):
-    processes.run(optimizers, kind, wrapper, str(tmp_path), device=device)
-
-
-def saved_by_one(rank, kind, wrapper, folder):
+@pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])
+@every_layer
+@in_processes
+def test_a_checkpoint_of_one_process(rank, kind, wrapper, tmp_path):
     """One process writes a model without any tool, and two read it."""
     model = model_of(kind)
     losses_of(model, *batch(), steps=2)
     if rank == 0:
-        checkpoint.save(model.state_dict(), checkpoint_id=folder, no_dist=True)
+        checkpoint.save(model.state_dict(), checkpoint_id=tmp_path, no_dist=True)
     torch.distributed.barrier()
     twin = other_model(kind, wrapper)
     state = get_model_state_dict(inner(twin))
-    checkpoint.load(state, checkpoint_id=folder)
+    checkpoint.load(state, checkpoint_id=tmp_path)
     set_model_state_dict(inner(twin), state)
     assert_same(result_of(twin), result_of(model))
 
 
-@pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])
-@every_layer
-def test_a_checkpoint_of_one_process(kind, wrapper, device, tmp_path):
-    processes.run(saved_by_one, kind, wrapper, str(tmp_path), device=device)
-
-
-def broadcast(rank, kind):
+@pytest.mark.parametrize("kind", ["linear", "float8", "int8"])
+@in_processes
+def test_a_state_that_is_broadcast(rank, kind):
     """Only the first process has the state."""
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     model = wrapped(kind, "fsdp2")
@@ -195,11 +189,6 @@ def broadcast(rank, kind):
     twin = other_model(kind, "fsdp2")
     set_model_state_dict(twin, state if rank == 0 else {}, options=options)
     assert torch.equal(result_of(twin), expected)
-
-
-@pytest.mark.parametrize("kind", ["linear", "float8", "int8"])
-def test_a_state_that_is_broadcast(kind, device):
-    processes.run(broadcast, kind, device=device)
 
 
 def broadcast_of_sparse_layers(rank, kind):
@@ -221,12 +210,13 @@ def test_the_state_of_sparse_layers_belongs_into_every_process(device):
         assert "pass the whole state in every process" in message
 
 
-def positions_of_mixed_precision(rank, folder):
+@in_processes
+def test_positions_of_mixed_precision(rank, tmp_path):
     """Positions of 2:4, which bfloat16 has, and float32 has not."""
     model = wrapped("learns", "fsdp2_mixed")
     losses_of(model, *batch(), steps=2)
     assert model[2].kept.pattern == "2:4"
-    checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    checkpoint.save(model.state_dict(), checkpoint_id=tmp_path)
     twin = model_of("learns")
     full = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     with pytest.raises(RuntimeError, match=r"has the pattern 2:4.*convert the layer to torch.bflo"):
@@ -234,7 +224,3 @@ def positions_of_mixed_precision(rank, folder):
     twin[2].to(torch.bfloat16)
     twin.load_state_dict(full)
     assert torch.equal(twin[2].kept.to_dense() != 0, model[2].kept.to_dense() != 0)
-
-
-def test_positions_of_mixed_precision(device, tmp_path):
-    processes.run(positions_of_mixed_precision, str(tmp_path), device=device)

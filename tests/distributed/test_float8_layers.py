@@ -22,6 +22,7 @@ from tcgemm.nn import Float8Linear
 from tcgemm.quant.weight import QuantizedWeight
 
 from support import processes
+from support.processes import in_processes
 
 STEPS = 5
 
@@ -115,7 +116,8 @@ def test_training_is_that_of_one_process(kind, scaling, device):
         assert (state["0.amax_history"][0, :STEPS] > 0).all()
 
 
-def bits_of_both_gathers(rank):
+@in_processes
+def test_a_gather_in_8_bits_has_the_same_bits(rank):
     results = []
     for eight in (False, True):
         model = sharded(model_of(), eight)
@@ -127,11 +129,8 @@ def bits_of_both_gathers(rank):
         assert torch.equal(weight, torch.Tensor(twin))
 
 
-def test_a_gather_in_8_bits_has_the_same_bits(device):
-    processes.run(bits_of_both_gathers, device=device)
-
-
-def what_is_gathered(rank):
+@in_processes
+def test_the_gathered_weight_has_8_bits(rank):
     model = sharded(model_of(), eight=True)
     facts = []
 
@@ -142,10 +141,6 @@ def what_is_gathered(rank):
     model(ones(2))
     assert facts == [(QuantizedWeight, torch.float8_e4m3fn, (21, 36))]
     assert isinstance(model[2].weight._local_tensor, _ShardedWeight)
-
-
-def test_the_gathered_weight_has_8_bits(device):
-    processes.run(what_is_gathered, device=device)
 
 
 def save_and_load(rank, folder):
@@ -167,24 +162,21 @@ def test_a_distributed_checkpoint(tmp_path, device):
     assert full["2.weight"].shape == (21, 36)
 
 
-def continued(rank, kind, folder):
+@pytest.mark.parametrize("kind", ["fsdp2", "eight"])
+@in_processes
+def test_the_state_of_delayed_scaling(rank, kind, tmp_path):
     """The state of delayed scaling goes on where it was saved."""
     model = WRAPPERS[kind](model_of("delayed"))
     losses_of(model)
-    checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    checkpoint.save(model.state_dict(), checkpoint_id=tmp_path)
     expected = losses_of(model)
     twin = WRAPPERS[kind](model_of("delayed", seed=5))
     state = twin.state_dict()
     assert "0.amax_history" in state
-    checkpoint.load(state, checkpoint_id=folder)
+    checkpoint.load(state, checkpoint_id=tmp_path)
     twin.load_state_dict(state)
     assert losses_of(twin) == expected
     assert torch.equal(twin[0].amax_history, model[0].amax_history)
-
-
-@pytest.mark.parametrize("kind", ["fsdp2", "eight"])
-def test_the_state_of_delayed_scaling(kind, tmp_path, device):
-    processes.run(continued, kind, str(tmp_path), device=device)
 
 
 def test_without_fully_shard_the_weight_is_its_data():

@@ -18,6 +18,7 @@ from torch.distributed.tensor.parallel import (
 from tcgemm.nn import Float8Linear
 
 from support import processes
+from support.processes import in_processes
 from support.samples import some
 
 STEPS = 4
@@ -102,7 +103,9 @@ def test_parts_of_a_sequence(scaling, device):
     processes.run(train, True, scaling, True, device=device)
 
 
-def compiled(rank, scaling):
+@some("scaling", ["current", "delayed"], ["current"])
+@in_processes
+def test_compiled_layers_have_the_same_bits(rank, scaling):
     model = Mlp(True, scaling)
     parallelize_module(model, processes.mesh(), PLAN)
     twin = copy.deepcopy(model)
@@ -113,12 +116,9 @@ def compiled(rank, scaling):
     assert torch.equal(*(network.up.weight.to_local() for network in (model, twin)))
 
 
-@some("scaling", ["current", "delayed"], ["current"])
-def test_compiled_layers_have_the_same_bits(scaling, device):
-    processes.run(compiled, scaling, device=device)
-
-
-def sharded(rank, scaling):
+@both
+@in_processes
+def test_fully_shard_of_parallel_layers(rank, scaling):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=("data", "model"))
     model = Mlp(True, scaling)
@@ -132,32 +132,25 @@ def sharded(rank, scaling):
     assert torch.equal(*(network.up.weight.full_tensor() for network in (model, twin)))
 
 
-@both
-def test_fully_shard_of_parallel_layers(scaling, device):
-    processes.run(sharded, scaling, device=device)
-
-
-def continued(rank, folder):
+@in_processes
+def test_the_state_of_delayed_scaling(rank, tmp_path):
     """The state of delayed scaling goes on where it was saved."""
     model, twin = (Mlp(True, "delayed") for _ in range(2))
     for network in (model, twin):
         parallelize_module(network, processes.mesh(), PLAN)
     trained(model, inputs())
-    checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    checkpoint.save(model.state_dict(), checkpoint_id=tmp_path)
     expected, exact = trained(model, inputs())
     state = twin.state_dict()
-    checkpoint.load(state, checkpoint_id=folder)
+    checkpoint.load(state, checkpoint_id=tmp_path)
     twin.load_state_dict(state)
     assert twin.up._measured
     losses, x_grad = trained(twin, inputs())
     assert torch.equal(losses, expected) and torch.equal(x_grad, exact)
 
 
-def test_the_state_of_delayed_scaling(tmp_path, device):
-    processes.run(continued, str(tmp_path), device=device)
-
-
-def parts(rank):
+@in_processes
+def test_a_part_has_the_bits_of_its_layer(rank):
     """A process has the bits of a layer with its part of the weight."""
     mesh = processes.mesh()
     torch.manual_seed(7)
@@ -201,11 +194,8 @@ def parts(rank):
         layer.zero_grad()
 
 
-def test_a_part_has_the_bits_of_its_layer(device):
-    processes.run(parts, device=device)
-
-
-def refused(rank):
+@in_processes
+def test_what_is_refused(rank):
     mesh, x = processes.mesh(), inputs()
 
     def place(tensor, *at, on=mesh):
@@ -231,7 +221,3 @@ def refused(rank):
     layer.weight = nn.Parameter(halves)
     with pytest.raises(RuntimeError, match="the weight has the placement"):
         layer(operand)
-
-
-def test_what_is_refused(device):
-    processes.run(refused, device=device)

@@ -11,6 +11,7 @@ from tcgemm.ops.dtensor import full_tensor
 
 from support import processes, sharding
 from support.packed_weight_cases import bits
+from support.processes import in_processes
 from support.sharding import shard
 
 R, S0, S1 = Replicate(), Shard(0), Shard(1)
@@ -28,16 +29,15 @@ def ones():
     return torch.ones(3, 16, device=processes.device()).bfloat16()
 
 
-def with_ddp(rank, format):
+@formats
+@in_processes
+def test_ddp_sends_the_packed_weights(rank, format):
     sharding.with_ddp(rank, lambda seed: model_of(seed, format), ones())
 
 
 @formats
-def test_ddp_sends_the_packed_weights(format, device):
-    processes.run(with_ddp, format, device=device)
-
-
-def with_fsdp(rank, format):
+@in_processes
+def test_fully_shard_shards_the_bias_alone(rank, format):
     model, expected = model_of(0, format), model_of(0, format)
     shard(model, mesh=processes.mesh())
     assert processes.same(model(ones()), expected(ones()))
@@ -48,12 +48,8 @@ def with_fsdp(rank, format):
         assert full.dtype is tensor.dtype and torch.equal(bits(full), bits(tensor))
 
 
-@formats
-def test_fully_shard_shards_the_bias_alone(format, device):
-    processes.run(with_fsdp, format, device=device)
-
-
-def of_dtensors(rank):
+@in_processes
+def test_rows_of_a_product_are_sharded(rank):
     devices = processes.mesh()
     torch.manual_seed(0)
     packed = tcgemm.pack_weight(torch.randn(48, 128).half(), "int4", 32).to(processes.device())
@@ -80,11 +76,8 @@ def of_dtensors(rank):
     )
 
 
-def test_rows_of_a_product_are_sharded(device):
-    processes.run(of_dtensors, device=device)
-
-
-def packs_dtensors(rank):
+@in_processes
+def test_rows_of_a_weight_are_packed_where_they_are(rank):
     devices = processes.mesh()
     torch.manual_seed(0)
     w = torch.randn(48, 128).to(processes.device())
@@ -98,7 +91,3 @@ def packs_dtensors(rank):
             for result_part, exact in zip(results, expected, strict=True):
                 assert torch.equal(result_part.full_tensor(), exact)
             assert results[0].placements == results[1].placements == (result,)
-
-
-def test_rows_of_a_weight_are_packed_where_they_are(device):
-    processes.run(packs_dtensors, device=device)

@@ -1,7 +1,6 @@
 """Column- and row-parallel SparseLinear24 that learn, in two processes."""
 
 import copy
-import tempfile
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from tcgemm.nn import SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.processes import in_processes
 
 PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 OPTIONS = {
@@ -63,7 +63,9 @@ def near(tensor):
     return 0.02 if tensor.dtype is torch.bfloat16 or tensor.is_cuda else 1e-4
 
 
-def train(rank, kind):
+@every_kind
+@in_processes
+def test_training_is_that_of_one_process(rank, kind):
     """The weights, the kept positions and the clipped norm are as in one process."""
     reference, model = model_of(kind), parallel(kind, 3 + 5 * rank)  # the model of process 0 counts
     expected, curve = trained(reference), trained(model)
@@ -86,11 +88,8 @@ def train(rank, kind):
 
 
 @every_kind
-def test_training_is_that_of_one_process(kind, device):
-    processes.run(train, kind, device=device)
-
-
-def evaluate(rank, kind):
+@in_processes
+def test_results_between_steps(rank, kind):
     """After a step, and after a checkpoint was read into the weight, which no version shows."""
     model, local = (model_of(kind, bias=False) for _ in range(2))  # the prepared path has no bias
     parallelize_module(model, processes.mesh(), PLAN)
@@ -115,12 +114,8 @@ def evaluate(rank, kind):
     torch.testing.assert_close(weight, exact[24 * rank : 24 * rank + 24], rtol=bound, atol=1e-3)
 
 
-@every_kind
-def test_results_between_steps(kind, device):
-    processes.run(evaluate, kind, device=device)
-
-
-def kept(rank):
+@in_processes
+def test_the_kept_positions_stay(rank):
     """The positions are those that the layer had, whatever the dense weight has become."""
     local = model_of("never")
     trained(local, clip=10)
@@ -131,11 +126,8 @@ def kept(rank):
     torch.testing.assert_close(model.eval()(x), local.eval()(x), rtol=bound, atol=bound)
 
 
-def test_the_kept_positions_stay(device):
-    processes.run(kept, device=device)
-
-
-def states(rank, folder):
+@in_processes
+def test_states(rank, tmp_path):
     """Saved in parts, read in one process and in parts, from parts and from a dense weight."""
     model = parallel("straight_through")
     trained(model, 3)
@@ -145,10 +137,10 @@ def states(rank, folder):
     assert all(isinstance(tensor, DTensor) for tensor in state.values())
     assert state["0.weight.values"].shape == (48, 16) and state["2.weight"].shape == (24, 48)
     assert state["2.weight.format"].full_tensor().tolist()[1:] == [2, 48]
-    checkpoint.save(state, checkpoint_id=folder)
+    checkpoint.save(state, checkpoint_id=tmp_path)
     reference = model_of("straight_through", 5)
     saved = {key: torch.zeros_like(tensor) for key, tensor in reference.state_dict().items()}
-    checkpoint.load(saved, checkpoint_id=folder)
+    checkpoint.load(saved, checkpoint_id=tmp_path)
     reference.load_state_dict(saved)
     bound = near(x)
     torch.testing.assert_close(reference.eval()(x).detach(), expected, rtol=bound, atol=bound)
@@ -169,12 +161,8 @@ def states(rank, folder):
         torch.testing.assert_close(twin.eval()(x).detach(), out, rtol=bound, atol=bound)
 
 
-def test_states(device):
-    with tempfile.TemporaryDirectory() as folder:
-        processes.run(states, folder, device=device)
-
-
-def sharded(rank):
+@in_processes
+def test_fully_shard_of_parallel_layers(rank):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
     names = ("data", "model")
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
@@ -189,11 +177,8 @@ def sharded(rank):
         assert torch.equal(state[name].full_tensor(), tensor.full_tensor()), name
 
 
-def test_fully_shard_of_parallel_layers(device):
-    processes.run(sharded, device=device)
-
-
-def biases(rank):
+@in_processes
+def test_the_gradient_of_a_bias(rank):
     """A step of the optimizer changes the whole bias once, however many processes add it."""
     torch.manual_seed(8)
     linear = nn.Linear(32, 24, device=processes.device())
@@ -211,7 +196,3 @@ def biases(rank):
             assert bias.grad.placements == bias.placements
             torch.testing.assert_close(bias.grad.full_tensor(), g.sum(0))
             torch.testing.assert_close(bias.full_tensor(), linear.bias)
-
-
-def test_the_gradient_of_a_bias(device):
-    processes.run(biases, device=device)

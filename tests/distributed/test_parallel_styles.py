@@ -1,7 +1,6 @@
 """Column- and row-parallel QuantLinear and SparseLinear24, in two processes."""
 
 import copy
-import tempfile
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from tcgemm.nn import Float8Linear, QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.processes import in_processes
 
 LAYERS = {
     "int8": {"to": QuantLinear, "dtype": torch.int8},
@@ -64,7 +64,9 @@ def plan():
     return {name: style() for name, style in PLAN.items()}
 
 
-def column_parallel(rank, kind):
+@every_kind
+@in_processes
+def test_a_column_parallel_layer(rank, kind):
     """Columns of the result have the bits of one process, and so has the gradient of each."""
     x, reference = inputs(), swapped(kind).up
     expected = reference(x)
@@ -78,12 +80,10 @@ def column_parallel(rank, kind):
     assert processes.same(gathered(x), expected)
 
 
+@pytest.mark.parametrize("bias", [True, False])
 @every_kind
-def test_a_column_parallel_layer(kind, device):
-    processes.run(column_parallel, kind, device=device)
-
-
-def column_then_row(rank, kind, bias):
+@in_processes
+def test_a_column_and_a_row_parallel_layer(rank, kind, bias):
     x, y = inputs(), inputs()
     reference = swapped(kind, bias=bias)
     expected = reference(x)
@@ -105,13 +105,9 @@ def column_then_row(rank, kind, bias):
         assert torch.equal(model.eval()(y), out)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@every_kind
-def test_a_column_and_a_row_parallel_layer(kind, bias, device):
-    processes.run(column_then_row, kind, bias, device=device)
-
-
-def sequence_parallel(rank, kind):
+@pytest.mark.parametrize("kind", ["e4m3", "sparse"])
+@in_processes
+def test_parts_of_a_sequence(rank, kind):
     """The input is a part of the sequence, and so is the result; the losses are added."""
     x, z = inputs(), inputs()
     model = parallelize_module(swapped(kind), processes.mesh(), plan())
@@ -143,12 +139,8 @@ def sequence_parallel(rank, kind):
         torch.testing.assert_close(parameter, exact, rtol=1e-5, atol=near)
 
 
-@pytest.mark.parametrize("kind", ["e4m3", "sparse"])
-def test_parts_of_a_sequence(kind, device):
-    processes.run(sequence_parallel, kind, device=device)
-
-
-def mixed_plan(rank):
+@in_processes
+def test_other_layers_are_torchs(rank):
     """Layers of torch have torch's styles."""
     x = inputs()
     model = Mlp().to(processes.device())
@@ -158,11 +150,9 @@ def mixed_plan(rank):
     assert isinstance(model.up.weight, DTensor)
 
 
-def test_other_layers_are_torchs(device):
-    processes.run(mixed_plan, device=device)
-
-
-def checkpointed(rank, kind, folder):
+@every_kind
+@in_processes
+def test_distributed_checkpoints(rank, kind, tmp_path):
     """Saved in parts, read whole in one process, and read in parts again."""
     x = inputs()
     reference = swapped(kind)
@@ -176,9 +166,9 @@ def checkpointed(rank, kind, folder):
         assert state["down.weight.format"].full_tensor().tolist()[1:] == [2, 512]  # 1:2
     else:
         assert state["up.weight"].shape == (512, 256) and state["down.weight"].shape == (64, 512)
-    checkpoint.save(state, checkpoint_id=folder)
+    checkpoint.save(state, checkpoint_id=tmp_path)
     content = {key: torch.zeros_like(tensor) for key, tensor in reference.state_dict().items()}
-    checkpoint.load(content, checkpoint_id=folder)
+    checkpoint.load(content, checkpoint_id=tmp_path)
     for key, tensor in reference.state_dict().items():
         assert torch.equal(content[key].float(), tensor.float()), key
     twin = parallelize_module(swapped(kind), processes.mesh(), plan())
@@ -189,18 +179,13 @@ def checkpointed(rank, kind, folder):
     twin.load_state_dict(content)  # whole tensors
     assert torch.equal(twin(x), expected)
     reread = {key: torch.zeros_like(tensor) for key, tensor in twin.state_dict().items()}
-    checkpoint.load(reread, checkpoint_id=folder)
+    checkpoint.load(reread, checkpoint_id=tmp_path)
     twin.load_state_dict(reread)  # DTensors
     assert torch.equal(twin(x), expected)
 
 
-@every_kind
-def test_distributed_checkpoints(kind, device):
-    with tempfile.TemporaryDirectory() as folder:
-        processes.run(checkpointed, kind, folder, device=device)
-
-
-def dense_state(rank):
+@in_processes
+def test_a_dense_state_of_parallel_sparse_layers(rank):
     """A frozen sparse layer takes a dense weight, and prunes its part."""
     reference = swapped("sparse")
     model = parallelize_module(swapped("sparse"), processes.mesh(), plan())
@@ -211,11 +196,8 @@ def dense_state(rank):
     torch.testing.assert_close(model(inputs()), reference(inputs()))
 
 
-def test_a_dense_state_of_parallel_sparse_layers(device):
-    processes.run(dense_state, device=device)
-
-
-def conv1d(rank):
+@in_processes
+def test_a_conv1d(rank):
     """The state of a Conv1D has weight (nx, nf): it is transposed before it is divided."""
     x = inputs()
     torch.manual_seed(13)
@@ -238,11 +220,9 @@ def conv1d(rank):
             assert style is not columns or processes.same(out, expected)
 
 
-def test_a_conv1d(device):
-    processes.run(conv1d, device=device)
-
-
-def compiled(rank, kind):
+@each_class
+@in_processes
+def test_compiled(rank, kind):
     results = []
     for compile in (False, True):
         torch._dynamo.reset()
@@ -261,12 +241,9 @@ def compiled(rank, kind):
         assert (result - exact).abs().max() <= near * exact.abs().max()
 
 
-@each_class
-def test_compiled(kind, device):
-    processes.run(compiled, kind, device=device)
-
-
-def sharded(rank, kind):
+@pytest.mark.parametrize("kind", ["linear", "int8", "sparse"])
+@in_processes
+def test_fully_shard_of_parallel_layers(rank, kind):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
     names = ("data", "model")
     mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
@@ -298,18 +275,14 @@ def sharded(rank, kind):
         assert torch.equal(twin(inputs()), expected)
 
 
-@pytest.mark.parametrize("kind", ["linear", "int8", "sparse"])
-def test_fully_shard_of_parallel_layers(kind, device):
-    processes.run(sharded, kind, device=device)
-
-
 def error_of(call):
     with pytest.raises((ValueError, RuntimeError)) as error:
         call()
     return str(error.value)
 
 
-def refused(rank):
+@in_processes
+def test_what_is_refused(rank):
     def error(layer, style):
         return error_of(lambda: parallelize_module(layer, processes.mesh(), style()))
 
@@ -349,11 +322,8 @@ def refused(rank):
         )
 
 
-def test_what_is_refused(device):
-    processes.run(refused, device=device)
-
-
-def other_meshes(rank):
+@in_processes
+def test_other_meshes(rank):
     mesh, device = processes.mesh(), processes.device()
     grid = init_device_mesh(device.type, (2, 1), mesh_dim_names=("data", "model"))
     for style in (ColwiseParallel, RowwiseParallel):
@@ -375,11 +345,8 @@ def other_meshes(rank):
             )
 
 
-def test_other_meshes(device):
-    processes.run(other_meshes, device=device)
-
-
-def alone(rank):
+@in_processes
+def test_a_mesh_of_one(rank):
     """A mesh of one process changes no bit."""
     names = ("data", "model")
     single = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=names)["model"]
@@ -396,7 +363,3 @@ def alone(rank):
         near = 1e-4 if kind == "linear" and x.is_cuda else 0
         for result, exact in zip(*results, strict=True):
             torch.testing.assert_close(result, exact, rtol=near, atol=near, msg=kind)
-
-
-def test_a_mesh_of_one(device):
-    processes.run(alone, device=device)

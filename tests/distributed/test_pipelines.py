@@ -7,6 +7,7 @@ from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, SplitPoin
 from tcgemm.integrations.pipelining import pipeline
 
 from support import processes
+from support.processes import in_processes
 from support.sharding import LAYERS, batch, model_of
 
 PARTS = 2  # microbatches
@@ -18,7 +19,9 @@ def split(model, x):
     return pipe
 
 
-def stages(rank, kind):
+@pytest.mark.parametrize("kind", LAYERS)
+@in_processes
+def test_traced_stages(rank, kind):
     """The traced stages, one after the other, have the bits of the model."""
     x, _ = batch()
     for training in (True, False):
@@ -30,11 +33,8 @@ def stages(rank, kind):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_traced_stages(kind, device):
-    processes.run(stages, kind, device=device)
-
-
-def forward_schedule(rank, kind):
+@in_processes
+def test_forwards_of_two_processes(rank, kind):
     x, _ = batch()
     expected = torch.cat([model_of(kind)(part) for part in x.chunk(PARTS)])
     pipe = split(model_of(kind), x.chunk(PARTS)[0])
@@ -45,13 +45,19 @@ def forward_schedule(rank, kind):
         torch.testing.assert_close(out, expected)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
-def test_forwards_of_two_processes(kind, device):
-    processes.run(forward_schedule, kind, device=device)
+@pytest.mark.parametrize(
+    ("kind", "traced"),
+    [
+        *((kind, False) for kind in LAYERS),
+        *((kind, True) for kind in ("linear", "int8", "e4m3", "float8")),
+    ],
+)
+@in_processes
+def test_training_of_two_processes(rank, kind, traced):
+    """The gradients of microbatches.
 
-
-def training_schedule(rank, kind, traced):
-    """The gradients of microbatches."""
+    Exported sparse layers have no derivatives, so their stages are split manually.
+    """
     x, target = batch()
     model = model_of(kind)
     results = [model(part) for part in x.chunk(PARTS)]
@@ -72,15 +78,3 @@ def training_schedule(rank, kind, traced):
     run.step(*((x,) if rank == 0 else ()), **({"target": target} if rank else {}))
     for part, gradient in zip(stage.submod.parameters(), gradients, strict=True):
         torch.testing.assert_close(part.grad, gradient)
-
-
-@pytest.mark.parametrize(
-    ("kind", "traced"),
-    [
-        *((kind, False) for kind in LAYERS),
-        *((kind, True) for kind in ("linear", "int8", "e4m3", "float8")),
-    ],
-)
-def test_training_of_two_processes(kind, traced, device):
-    """Exported sparse layers have no derivatives, so their stages are split manually."""
-    processes.run(training_schedule, kind, traced, device=device)

@@ -13,6 +13,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_modul
 import tcgemm.nn.linear as module
 
 from support import processes
+from support.processes import in_cpu_processes, in_processes
 from support.sharding import WRAPPERS, batch, losses_of, model_of, reference, reshard, wrapped
 
 FORWARDS = 4
@@ -66,7 +67,8 @@ def test_a_sharded_weight_is_not_prepared_again_and_again(wrapper, device):
     assert processes.run(calls_of_eval_mode, wrapper, device=device) == [expected] * 2
 
 
-def calls_of_parallel_layers(rank):
+@in_processes
+def test_a_weight_of_tensor_parallelism_is_not_prepared(rank):
     """Each process has a part of the weight, as a DTensor."""
     x, _ = batch()
     model, expected = model_of("linear"), model_of("linear").eval()(x)
@@ -75,14 +77,11 @@ def calls_of_parallel_layers(rank):
     with Calls() as calls, torch.no_grad():
         for _ in range(FORWARDS):
             torch.testing.assert_close(model.eval()(x), expected)
-    return calls.count
+    assert calls.count == 0
 
 
-def test_a_weight_of_tensor_parallelism_is_not_prepared(device):
-    assert processes.run(calls_of_parallel_layers, device=device) == [0, 0]
-
-
-def calls_while_gathered(rank):
+@in_cpu_processes
+def test_a_weight_that_is_gathered_between_calls(rank):
     """In summon_full_params the weight is a Parameter, a view of the gathered one."""
     x, _ = batch()
     model = WRAPPERS["fsdp1_orig"](model_of("linear")).eval()
@@ -93,8 +92,4 @@ def calls_while_gathered(rank):
                 weight = model.module[2].weight
                 assert type(weight) is torch.nn.Parameter and weight.shape == (32, 48)
             assert torch.equal(model(x), expected)
-    return calls.count
-
-
-def test_a_weight_that_is_gathered_between_calls():
-    assert processes.run(calls_while_gathered) == [0, 0]
+    assert calls.count == 0

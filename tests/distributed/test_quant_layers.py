@@ -11,6 +11,7 @@ from tcgemm.nn import QuantLinear
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes, sharding
+from support.processes import in_processes
 from support.sharding import shard
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.int8])
@@ -27,16 +28,16 @@ def ones(columns=16):
     return torch.ones(3, columns, device=processes.device())
 
 
-def with_ddp(rank, dtype):
+@dtypes
+@in_processes
+def test_ddp_sends_the_8_bit_weights(rank, dtype):
     sharding.with_ddp(rank, lambda seed: model_of(seed, dtype), ones())
 
 
 @dtypes
-def test_ddp_sends_the_8_bit_weights(dtype, device):
-    processes.run(with_ddp, dtype, device=device)
-
-
-def with_fsdp(rank, dtype, mixed):
+@pytest.mark.parametrize("mixed", [False, True])
+@in_processes
+def test_fully_sharded_weights(rank, dtype, mixed):
     mesh = processes.mesh()
     model, expected = model_of(0, dtype), model_of(0, dtype)
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if mixed else MixedPrecisionPolicy()
@@ -55,19 +56,10 @@ def with_fsdp(rank, dtype, mixed):
     assert torch.equal(twin(x), model(x))
 
 
-@dtypes
-@pytest.mark.parametrize("mixed", [False, True])
-def test_fully_sharded_weights(mixed, dtype, device):
-    processes.run(with_fsdp, dtype, mixed, device=device)
-
-
-def with_dtensor(rank):
+@in_processes
+def test_a_dtensor_as_x(rank):
     x = distribute_tensor(ones(36), processes.mesh(), [Replicate()])
     here = processes.device()
     for layer in (QuantLinear(36, 20, device=here), tcgemm.nn.SparseLinear24(36, 20, device=here)):
         with pytest.raises(RuntimeError, match=r"tcgemm\.nn\.\w*: x is a DTensor, but"):
             layer(x)
-
-
-def test_a_dtensor_as_x(device):
-    processes.run(with_dtensor, device=device)

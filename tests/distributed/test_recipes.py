@@ -29,6 +29,7 @@ from tcgemm.integrations.tensor_parallel import ColwiseParallel as OurColwise
 from tcgemm.nn import QuantLinear, SparseLinear24
 
 from support import pages, processes
+from support.processes import in_cpu_processes
 from support.sharding import shard
 
 
@@ -60,7 +61,8 @@ def model_of(to=tcgemm.nn.Linear, **options):
     return model
 
 
-def swap_after_ddp(rank):
+@in_cpu_processes
+def test_a_swap_after_ddp(rank):
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
     assert len(tcgemm.swap_linear(model).swapped) == 2
     model(torch.ones(3, 16)).sum().backward()
@@ -72,11 +74,8 @@ def swap_after_ddp(rank):
         model(torch.ones(3, 16)).sum().backward()
 
 
-def test_a_swap_after_ddp():
-    processes.run(swap_after_ddp)
-
-
-def set_the_state_of_ddp(rank):
+@in_cpu_processes
+def test_the_state_of_sparse_layers_under_ddp(rank):
     model = DistributedDataParallel(model_of(SparseLinear24))
     state = get_model_state_dict(model)
     with pytest.raises(RuntimeError, match=r'Missing key.*"module.0.weight.values"'):
@@ -84,11 +83,8 @@ def set_the_state_of_ddp(rank):
     set_model_state_dict(model.module, state)
 
 
-def test_the_state_of_sparse_layers_under_ddp():
-    processes.run(set_the_state_of_ddp)
-
-
-def limits_of_dtypes(rank):
+@in_cpu_processes
+def test_dtypes_that_torch_refuses(rank):
     """They are torch's: Parameters of integers, and float8 over gloo."""
     integers = nn.Linear(16, 16)
     integers.weight = nn.Parameter(torch.ones(16, 16, dtype=torch.int8), requires_grad=False)
@@ -103,11 +99,8 @@ def limits_of_dtypes(rank):
         set_model_state_dict(model, state if rank == 0 else {}, options=options)
 
 
-def test_dtypes_that_torch_refuses():
-    processes.run(limits_of_dtypes)
-
-
-def mixed_precision(rank):
+@in_cpu_processes
+def test_mixed_precision_of_frozen_sparse_layers(rank):
     """The policy casts Parameters, and the weight of a frozen sparse layer is a buffer."""
     model = model_of(SparseLinear24)
     x = torch.ones(3, 16)
@@ -121,11 +114,8 @@ def mixed_precision(rank):
     assert out.dtype is torch.bfloat16 and model[0].bias.dtype is torch.float32
 
 
-def test_mixed_precision_of_frozen_sparse_layers():
-    processes.run(mixed_precision)
-
-
-def state_dicts_of_sharded_models(rank):
+@in_cpu_processes
+def test_get_model_state_dict_takes_every_layer(rank):
     for to in (tcgemm.nn.Linear, QuantLinear):
         model = shard(model_of(to))
         assert get_model_state_dict(model).keys() == model.state_dict().keys()
@@ -135,11 +125,8 @@ def state_dicts_of_sharded_models(rank):
         assert get_model_state_dict(model).keys() == model.state_dict().keys()
 
 
-def test_get_model_state_dict_takes_every_layer():
-    processes.run(state_dicts_of_sharded_models)
-
-
-def swaps_of_sharded_models(rank):
+@in_cpu_processes
+def test_swaps_of_sharded_models(rank):
     reason = "is sharded, as a FSDPLinear; swap before fully_shard"
     model = shard(nn.Sequential(nn.Linear(16, 36), nn.Linear(36, 20)))
     assert tcgemm.swap_linear(model).skipped == {"0": reason, "1": reason}
@@ -150,11 +137,8 @@ def swaps_of_sharded_models(rank):
         report.undo()
 
 
-def test_swaps_of_sharded_models():
-    processes.run(swaps_of_sharded_models)
-
-
-def limits_of_tensor_parallelism(rank):
+@in_cpu_processes
+def test_limits_of_tensor_parallelism(rank):
     mesh = init_device_mesh("cpu", (2,))
     for to in (QuantLinear, SparseLinear24):
         with pytest.raises(NotImplementedError, match="ColwiseParallel currently only support"):
@@ -173,7 +157,3 @@ def limits_of_tensor_parallelism(rank):
     for to in (QuantLinear, SparseLinear24):
         with pytest.raises(RuntimeError, match=r"x is a DTensor, but the weight is not; make"):
             model_of(to)(x)
-
-
-def test_limits_of_tensor_parallelism():
-    processes.run(limits_of_tensor_parallelism)

@@ -10,6 +10,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 import tcgemm
 
 from support import processes
+from support.processes import in_processes
 
 R, S0, S1 = Replicate(), Shard(0), Shard(1)
 E4M3, S8 = torch.float8_e4m3fn, torch.int8
@@ -93,7 +94,9 @@ def test_products_with_scales(dtype, granularity, device):
     processes.run(products, dtype, granularity, device=device)
 
 
-def gradients(rank, granularity):
+@pytest.mark.parametrize("granularity", ["tensor", "row"])
+@in_processes
+def test_gradients_of_products_with_scales(rank, granularity):
     """Operands of usual dtypes have gradients; the scales are constants."""
     devices = processes.mesh()
     a, b, bias, residual = integers(7, 9), integers(9, 5), integers(5), integers(7, 5)
@@ -126,12 +129,8 @@ def scaled(a, b, bias, residual, scale_a, scale_b, activation):
     return tcgemm.mm(a, b, scale_a=scale_a, scale_b=scale_b, **options)
 
 
-@pytest.mark.parametrize("granularity", ["tensor", "row"])
-def test_gradients_of_products_with_scales(granularity, device):
-    processes.run(gradients, granularity, device=device)
-
-
-def no_partial_sums(rank):
+@in_processes
+def test_rounded_results_are_no_sums(rank):
     """A result that is not the sum of its parts comes from whole operands, or from other shards."""
     devices = processes.mesh()
     a, b, (scale_a, scale_b) = operands(S8, "row")
@@ -145,11 +144,8 @@ def no_partial_sums(rank):
         assert torch.equal(full(result), expected)
 
 
-def test_rounded_results_are_no_sums(device):
-    processes.run(no_partial_sums, device=device)
-
-
-def with_amax(rank):
+@in_processes
+def test_amax_is_the_largest_of_all_processes(rank):
     devices = processes.mesh()
     a, b = integers(M, K).half(), integers(N, K).half()
     expected, amax = tcgemm.mm(a, b.t(), amax=True)
@@ -159,11 +155,9 @@ def with_amax(rank):
         assert torch.equal(full(result), expected) and torch.equal(full(maximum), amax)
 
 
-def test_amax_is_the_largest_of_all_processes(device):
-    processes.run(with_amax, device=device)
-
-
-def quantized(rank, granularity):
+@pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
+@in_processes
+def test_quantize(rank, granularity):
     devices = processes.mesh()
     x = normal(4, M, K)
     x *= torch.logspace(-2, 2, K, device=x.device)
@@ -188,12 +182,10 @@ def quantized(rank, granularity):
             assert outputs[0].placements == (Shard(dim),)
 
 
-@pytest.mark.parametrize("granularity", ["tensor", "row", "1x128", "128x128"])
-def test_quantize(granularity, device):
-    processes.run(quantized, granularity, device=device)
-
-
-def quantized_linear(rank, granularity, prepared):
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("granularity", ["tensor", "row", "128x128"])
+@in_processes
+def test_quantized_linear(rank, granularity, prepared):
     devices = processes.mesh()
     x, weight = normal(2, 128, K), normal(N, K)
     bias, residual = normal(N), normal(2, 128, N)
@@ -225,13 +217,8 @@ def quantized_linear(rank, granularity, prepared):
             torch.testing.assert_close(full(result), exact_result.detach(), **tolerance)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-@pytest.mark.parametrize("granularity", ["tensor", "row", "128x128"])
-def test_quantized_linear(granularity, prepared, device):
-    processes.run(quantized_linear, granularity, prepared, device=device)
-
-
-def two_of_four(rank):
+@in_processes
+def test_conversions_and_products_of_2_4(rank):
     devices = processes.mesh()
     w = normal(64, 64).bfloat16()
     pruned = OPS.prune24(w, "2:4")
@@ -267,11 +254,8 @@ def two_of_four(rank):
         assert out.placements == (S1 if gathered == S0 else R,) and torch.equal(full(out), left)
 
 
-def test_conversions_and_products_of_2_4(device):
-    processes.run(two_of_four, device=device)
-
-
-def sparse_tensors(rank):
+@in_processes
+def test_what_sparse_products_of_dtensors_refuse(rank):
     """A layer has the gradients of sparse products; neither operators nor SparseTensor24 have."""
     devices = processes.mesh()
     weight = tcgemm.compress24(normal(32, 64).bfloat16(), prune=True)
@@ -294,11 +278,8 @@ def sparse_tensors(rank):
     )
 
 
-def test_what_sparse_products_of_dtensors_refuse(device):
-    processes.run(sparse_tensors, device=device)
-
-
-def one_process_and_other_meshes(rank):
+@in_processes
+def test_meshes(rank):
     """A mesh of one process, and operands of two meshes."""
     two = init_device_mesh(processes.device().type, (2, 1), mesh_dim_names=("a", "b"))
     submesh = two["b"]
@@ -311,7 +292,3 @@ def one_process_and_other_meshes(rank):
     assert torch.equal(values.full_tensor(), tcgemm.quantize(a, S8, "row")[0])
     with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor"):
         tcgemm.mm(distribute_tensor(a, submesh, [R]), b)
-
-
-def test_meshes(device):
-    processes.run(one_process_and_other_meshes, device=device)

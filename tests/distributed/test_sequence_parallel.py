@@ -15,6 +15,7 @@ from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.processes import in_processes
 from support.sharding import LAYERS
 
 OURS = [kind for kind, options in LAYERS.items() if options["to"] in (QuantLinear, SparseLinear24)]
@@ -46,7 +47,10 @@ def assert_near(kind, result, exact):
     assert (result - exact).norm() <= bound * exact.norm()
 
 
-def gradients(rank, kind, bias):
+@pytest.mark.parametrize("bias", [True, False])
+@every_kind
+@in_processes
+def test_results_and_gradients_are_those_of_one_process(rank, kind, bias):
     reference = layer_of(kind, bias=bias)
     model = parallel(copy.deepcopy(reference))
     x, g = batch()
@@ -72,12 +76,6 @@ def gradients(rank, kind, bias):
             assert parameter.grad.placements == (Replicate(),)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@every_kind
-def test_results_and_gradients_are_those_of_one_process(kind, bias, device):
-    processes.run(gradients, kind, bias, device=device)
-
-
 def trained(model, x, target, steps=4):
     """The losses, which are means over all processes, and the clipped norms."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -92,7 +90,9 @@ def trained(model, x, target, steps=4):
     return losses
 
 
-def train(rank, kind):
+@each_of_ours
+@in_processes
+def test_training_and_the_state(rank, kind):
     """The tensors of process 0 count, and the clipped steps are as in one process."""
     reference, model = layer_of(kind), parallel(layer_of(kind, 3 + rank))
     x, target = batch()
@@ -116,11 +116,8 @@ def train(rank, kind):
 
 
 @each_of_ours
-def test_training_and_the_state(kind, device):
-    processes.run(train, kind, device=device)
-
-
-def placements(rank, kind):
+@in_processes
+def test_placements_of_the_input(rank, kind):
     """x may be a DTensor of any placement, and the sequence any dimension but the last one."""
     reference, (x, _) = layer_of(kind), batch()
     expected = reference(x)
@@ -134,12 +131,9 @@ def placements(rank, kind):
     assert processes.same(out.full_tensor(), expected.flatten(0, 1))
 
 
-@each_of_ours
-def test_placements_of_the_input(kind, device):
-    processes.run(placements, kind, device=device)
-
-
-def compiled(rank, kind):
+@every_kind
+@in_processes
+def test_compiled(rank, kind):
     x = batch()[0].chunk(2, 1)[rank]
     results = []
     for compile in (False, True):
@@ -158,12 +152,8 @@ def compiled(rank, kind):
         assert (result - exact).abs().max() <= near * exact.abs().max()
 
 
-@every_kind
-def test_compiled(kind, device):
-    processes.run(compiled, kind, device=device)
-
-
-def before_a_column_parallel_layer(rank):
+@in_processes
+def test_before_a_column_parallel_layer(rank):
     """The plan of a block: its first layer has parts of the sequence, the second one all of it."""
     x, _ = batch()
     torch.manual_seed(6)
@@ -176,11 +166,8 @@ def before_a_column_parallel_layer(rank):
     assert processes.same(out, expected.chunk(2, 2)[rank])
 
 
-def test_before_a_column_parallel_layer(device):
-    processes.run(before_a_column_parallel_layer, device=device)
-
-
-def refused(rank):
+@in_processes
+def test_what_is_refused(rank):
     x, _ = batch()
     mesh = processes.mesh()
 
@@ -206,7 +193,3 @@ def refused(rank):
     assert error(lambda: model(odd)) == (
         f"{NAME}: x has the shape (2, 5, 64), but 2 processes do not divide dimension 1; pad x."
     )
-
-
-def test_what_is_refused(device):
-    processes.run(refused, device=device)

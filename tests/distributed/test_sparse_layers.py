@@ -12,6 +12,7 @@ from tcgemm.nn import SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.processes import in_processes
 from support.sharding import shard
 
 STEPS = 6
@@ -47,7 +48,9 @@ def losses_of(model, steps=STEPS):
 OPTIONS = {"learns": True, "refresh_every": 2, "gradient": "straight_through"}
 
 
-def train(rank, kind):
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@in_processes
+def test_training_is_that_of_one_process(rank, kind):
     if kind == "ddp":  # which sends the weights and the kept positions of the first process
         model = DistributedDataParallel(model_of(rank, **OPTIONS))
         layers = model.module
@@ -57,11 +60,6 @@ def train(rank, kind):
     expected = losses_of(reference)
     torch.testing.assert_close(losses_of(model), expected, rtol=1e-5, atol=1e-6)
     assert layers[0]._changes == layers[2]._changes == reference[0]._changes == STEPS - 1
-
-
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_training_is_that_of_one_process(kind, device):
-    processes.run(train, kind, device=device)
 
 
 def forward_of_frozen(rank):
@@ -122,17 +120,15 @@ def test_the_state_of_a_sharded_model(device, tmp_path):
         assert torch.equal(reloaded[name], value)
 
 
-def call_without_the_root(rank):
+@in_processes
+def test_a_forward_that_no_hook_has_gathered_the_weight_for(rank):
     model = sharded(0, processes.mesh())
     with pytest.raises(RuntimeError, match=r"SparseLinear24: the weight is a DTensor, but"):
         SparseLinear24.forward(model[0], ones())
 
 
-def test_a_forward_that_no_hook_has_gathered_the_weight_for(device):
-    processes.run(call_without_the_root, device=device)
-
-
-def evaluate_between_steps(rank):
+@in_processes
+def test_eval_mode_sees_the_weights_of_the_last_step(rank):
     model = sharded(0, processes.mesh())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     x = torch.randn(24, 16).to(processes.device())
@@ -147,18 +143,11 @@ def evaluate_between_steps(rank):
             assert not torch.equal(model(x), before[0])
 
 
-def test_eval_mode_sees_the_weights_of_the_last_step(device):
-    processes.run(evaluate_between_steps, device=device)
-
-
-def moved_by_fully_shard(rank):
+@in_processes
+def test_a_model_of_the_cpu_that_fully_shard_moves(rank):
     """fully_shard moves the buffers of a model that was made on the CPU by tensor.data."""
     for options in ({"learns": False}, OPTIONS):
         model = shard(model_of(**options).cpu(), mesh=processes.mesh())
         expected = model_of(**options)
         torch.testing.assert_close(model.eval()(ones()), expected.eval()(ones()))
         assert model[0].compressed.device == processes.device()
-
-
-def test_a_model_of_the_cpu_that_fully_shard_moves(device):
-    processes.run(moved_by_fully_shard, device=device)

@@ -20,6 +20,7 @@ import tcgemm
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.processes import in_processes
 from support.samples import some
 
 M, N, K, BATCH = 7, 5, 9, 3  # two processes have parts of different sizes
@@ -58,7 +59,9 @@ class Mlp(nn.Module):
         return self.down(self.up(x))
 
 
-def parallel_mlp(rank, bias, activation):
+@pytest.mark.parametrize(("bias", "activation"), [(False, None), (True, "relu")])
+@in_processes
+def test_a_column_and_a_row_parallel_layer(rank, bias, activation):
     x = integers(3, M, K)
     model = Mlp(bias, activation)
     inputs = [x.clone().requires_grad_() for _ in range(2)]
@@ -79,12 +82,8 @@ def parallel_mlp(rank, bias, activation):
         assert torch.equal(model.eval()(x), expected)
 
 
-@pytest.mark.parametrize(("bias", "activation"), [(False, None), (True, "relu")])
-def test_a_column_and_a_row_parallel_layer(bias, activation, device):
-    processes.run(parallel_mlp, bias, activation, device=device)
-
-
-def row_parallel_with_an_activation(rank):
+@in_processes
+def test_a_row_parallel_layer_with_an_activation(rank):
     """The sum over ranks comes before the activation, also after a call without one."""
     x = integers(M, 10)
     for activation in (None, "relu", None):
@@ -94,10 +93,6 @@ def row_parallel_with_an_activation(rank):
         expected = layer(x)
         parallelize_module(layer, processes.mesh(), RowwiseParallel())
         torch.testing.assert_close(layer(x[:, 5 * rank : 5 * rank + 5]), expected)
-
-
-def test_a_row_parallel_layer_with_an_activation(device):
-    processes.run(row_parallel_with_an_activation, device=device)
 
 
 CALLS = {
@@ -162,7 +157,8 @@ def test_products_on_a_mesh_of_two_dimensions(name, device):
     processes.run(products, name, (2, 1), device=device)
 
 
-def placements_of_results(rank):
+@in_processes
+def test_results_stay_sharded(rank):
     devices = processes.mesh()
     a, b = integers(M, K), integers(K, N)
 
@@ -183,11 +179,8 @@ def placements_of_results(rank):
     assert eight.placements != (Partial(),)
 
 
-def test_results_stay_sharded(device):
-    processes.run(placements_of_results, device=device)
-
-
-def sequence_parallel(rank):
+@in_processes
+def test_sequence_parallel(rank):
     """The loss is the sum of the losses of both processes."""
     x = integers(2, 6, K).requires_grad_()
     model = nn.Sequential(nn.LayerNorm(K), tcgemm.nn.Linear(K, 12)).to(x.device)
@@ -211,11 +204,8 @@ def sequence_parallel(rank):
     assert torch.equal(weight.grad.full_tensor(), exact)
 
 
-def test_sequence_parallel(device):
-    processes.run(sequence_parallel, device=device)
-
-
-def compiled(rank):
+@in_processes
+def test_compiled_tensor_parallel(rank):
     model = Mlp(True, "relu")
     x = integers(3, M, K)
     expected = model(x)
@@ -230,10 +220,6 @@ def compiled(rank):
     assert torch.equal(function(x), expected)
     function(x).square().sum().backward()
     assert all(map(torch.equal, gradients_of(model), gradients))
-
-
-def test_compiled_tensor_parallel(device):
-    processes.run(compiled, device=device)
 
 
 @pytest.mark.parametrize("first", ["torch.distributed.tensor", "tcgemm"])

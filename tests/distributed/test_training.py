@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from support import processes
+from support.processes import in_processes
 from support.samples import pairs
 from support.sharding import EIGHT_BITS, LAYERS, WRAPPERS, batch, losses_of, reference, wrapped
 
@@ -13,7 +14,9 @@ NEAR = {"cpu": 1e-5, "cuda": 1e-3}
 NEAR_8_BITS = {"cpu": 1e-5, "cuda": 1e-2}
 
 
-def same_batch(rank, kind, wrapper):
+@pairs("kind, wrapper", LAYERS, WRAPPERS)
+@in_processes
+def test_the_same_batch_gives_the_bits_of_one_process(rank, kind, wrapper):
     x, target = batch()
     losses, results = losses_of(wrapped(kind, wrapper, rank if wrapper == "ddp" else 0), x, target)
     exact_losses, expected = losses_of(reference(kind, wrapper), x, target)
@@ -27,12 +30,10 @@ def same_batch(rank, kind, wrapper):
         torch.testing.assert_close(results, expected, rtol=near, atol=near)
 
 
-@pairs("kind, wrapper", LAYERS, WRAPPERS)
-def test_the_same_batch_gives_the_bits_of_one_process(kind, wrapper, device):
-    processes.run(same_batch, kind, wrapper, device=device)
-
-
-def parts_of_a_batch(rank, kind, wrapper):
+@pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])
+@pytest.mark.parametrize("kind", LAYERS)
+@in_processes
+def test_parts_of_a_batch_give_the_losses_of_one_process(rank, kind, wrapper):
     losses, _ = losses_of(wrapped(kind, wrapper), *batch(rank), steps=3)
     exact_losses, _ = losses_of(reference(kind, wrapper), *batch(), steps=3)
     mean = torch.tensor(losses, device=processes.device())
@@ -42,9 +43,3 @@ def parts_of_a_batch(rank, kind, wrapper):
         near = 1e-2  # a part of the batch has a scale of its own
     expected = torch.tensor(exact_losses, device=mean.device)
     torch.testing.assert_close(mean / processes.WORLD_SIZE, expected, rtol=near, atol=0)
-
-
-@pytest.mark.parametrize("wrapper", ["ddp", "fsdp1", "fsdp2"])
-@pytest.mark.parametrize("kind", LAYERS)
-def test_parts_of_a_batch_give_the_losses_of_one_process(kind, wrapper, device):
-    processes.run(parts_of_a_batch, kind, wrapper, device=device)

@@ -1,4 +1,4 @@
-"""Runs functions in two processes, the same two for all tests of a device, or in one.
+"""Runs tests and functions in two processes, the same two for all tests of a device, or in one.
 
     cpu     gloo; the processes see no GPU
     cuda    NCCL for tensors on a GPU, gloo for others; each process has a GPU of its own
@@ -7,6 +7,7 @@ A function asks device() where its tensors belong, and so runs on both.
 """
 
 import functools
+import inspect
 import io
 import os
 import socket
@@ -52,11 +53,33 @@ def same(result, expected):
     return torch.allclose(result, expected, rtol=0, atol=near)
 
 
+def in_processes(function, **options):
+    """A test that calls function(rank, ...) in each process of the fixture `device`.
+
+    `options` are those of run, and then the test has no fixture `device`.
+    """
+    names = list(inspect.signature(function).parameters)[1:]
+    fixtures = [] if options else ["device"]
+
+    @functools.wraps(function)
+    def test(**values):
+        where = {name: values[name] for name in fixtures}
+        run(test, *(values[name] for name in names), **where, **options)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, keyword) for name in (*names, *fixtures)]
+    test.__signature__ = inspect.Signature(parameters)  # pytest reads the fixtures from it
+    return test
+
+
+in_cpu_processes = functools.partial(in_processes, device="cpu")
+
+
 def run(function, *arguments, device="cpu", world=WORLD_SIZE):
     """The results of function(rank, *arguments), one a rank; an error of any rank is raised here.
 
-    The function stands in a module that the processes can import. Tensors of the results come to
-    the CPU.
+    The function, or the test that in_processes made of it, stands in a module that the processes
+    can import. Tensors of the results come to the CPU.
     """
     workers = _workers(device, world)
     for _, pipe in workers:
@@ -121,7 +144,7 @@ def _work(rank, port, pipe, device, world):
         try:
             torch.manual_seed(20)
             data = io.BytesIO()
-            torch.save(function(rank, *arguments), data)
+            torch.save(inspect.unwrap(function)(rank, *arguments), data)
             pipe.send(("", data.getvalue()))
         except BaseException:
             pipe.send((traceback.format_exc(), b""))
