@@ -1,6 +1,6 @@
 """Sub-byte integers: int4 and bits, their tensors and products."""
 
-from tcgemm.integers import int4_products, operators  # noqa: F401  (they register with torch)
+from tcgemm.integers import operators  # noqa: F401  (it registers with torch)
 from tcgemm.integers.binary import BinaryTensor, binary_mm
 from tcgemm.integers.int4 import Int4Tensor
 from tcgemm.ops.dtensor import rules_in

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 
-from tcgemm.integers.subbyte import SubbyteTensor, from_bytes, to_bytes
+from tcgemm.integers.subbyte import SubbyteTensor, check_version, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.operands import register_products
 from tcgemm.typing import BinaryOperation, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import Tensor
 
@@ -52,15 +52,21 @@ class BinaryTensor(SubbyteTensor):
     """
 
     name = "BinaryTensor"
+    FIELDS: ClassVar[tuple[str, ...]] = ("byte_dim", "extent")
     per_byte = 8
     conversion = "to_bool()"
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {**SubbyteTensor.TABLE}
 
     def __new__(cls, bytes: Tensor) -> BinaryTensor:
-        return _binary(bytes, -1, None)
+        return cls.of(bytes, -1, None)
 
-    def __init__(self, bytes: Tensor) -> None:
-        super().__init__()
+    @classmethod
+    def of(cls, bytes: Tensor, byte_dim: int, extent: int | None) -> BinaryTensor:
+        """The tensor of these bytes. The bits after the last element are 0."""
+        expected = (
+            "at least one dimension, which holds eight bits in each byte; pass such bytes, or call "
+            "BinaryTensor.from_bool"
+        )
+        return cls.wrapped(bytes, byte_dim, extent, torch.bool, expected)
 
     @staticmethod
     def from_bool(x: Tensor) -> BinaryTensor:
@@ -86,7 +92,7 @@ class BinaryTensor(SubbyteTensor):
             )
         extent = x.shape[-1]
         whole = torch.nn.functional.pad(x.view(torch.uint8), (0, -extent % 8))
-        return _binary(to_bytes(whole, 8), -1, extent)
+        return BinaryTensor.of(to_bytes(whole, 8), -1, extent)
 
     def to_bool(self) -> Tensor:
         """Returns the elements one by one: bool, of the same shape.
@@ -98,55 +104,13 @@ class BinaryTensor(SubbyteTensor):
         bits = from_bytes(self.bytes.movedim(self.byte_dim, -1), 8)
         return bits[..., : self.extent].bool().movedim(-1, self.byte_dim)
 
-    def like(
-        self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None
-    ) -> BinaryTensor:
-        """A tensor of the same elements with other bytes."""
-        return _binary(
-            bytes,
-            self.byte_dim if byte_dim is None else byte_dim,
-            self.extent if extent is None else extent,
-        )
-
-    def __tensor_flatten__(self) -> tuple[list[str], tuple[int, int]]:
-        """For torch.compile: the name of the tensor inside, and the attributes."""
-        return ["bytes"], (self.byte_dim, self.extent)
-
-    @staticmethod
-    def __tensor_unflatten__(
-        inner: dict[str, Tensor],
-        context: tuple[int, int],
-        outer_size: Sequence[int],
-        outer_stride: Sequence[int],
-    ) -> BinaryTensor:
-        """The inverse of __tensor_flatten__."""
-        return _binary(inner["bytes"], *context)
-
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return restored_binary, (1, self.bytes, self.byte_dim, self.extent)
-
-
-def _binary(bytes: Tensor, byte_dim: int, extent: int | None) -> BinaryTensor:
-    """The tensor of these bytes; extent None: all of their bits."""
-    if not isinstance(bytes, torch.Tensor):
-        raise wrong_type("BinaryTensor", "bytes", bytes)
-    if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
-        raise RuntimeError(
-            f"tcgemm.BinaryTensor: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
-            "must be torch.uint8 with at least one dimension, which holds eight bits in each byte; "
-            "pass such bytes, or call BinaryTensor.from_bool."
-        )
-    extent = 8 * bytes.shape[byte_dim] if extent is None else extent
-    return BinaryTensor.wrapped(bytes, byte_dim, extent, torch.bool)
+        return restored_binary, self.saved
 
 
 def restored_binary(version: int, bytes: Tensor, byte_dim: int, extent: int) -> BinaryTensor:
     """The inverse of __reduce_ex__, for pickle and torch.load. Files may be damaged or forged."""
-    if version != 1:
-        raise RuntimeError(
-            f"tcgemm.BinaryTensor: the saved tensor has the format {version!r}, but this tcgemm "
-            "reads 1; update tcgemm."
-        )
+    check_version(BinaryTensor, version)
     whole = BinaryTensor(bytes)
     fits = type(byte_dim) is int and type(extent) is int and -bytes.dim() <= byte_dim < 0
     if not fits or -(-extent // 8) != bytes.shape[byte_dim]:
@@ -155,7 +119,7 @@ def restored_binary(version: int, bytes: Tensor, byte_dim: int, extent: int) -> 
             f"{byte_dim!r} do not fit bytes of shape {tuple(bytes.shape)}; load another copy of "
             "the file."
         )
-    restored = whole.like(bytes, byte_dim, extent)
+    restored = whole.like(bytes, byte_dim=byte_dim, extent=extent)
     last = bytes.movedim(byte_dim, -1)[..., -1:]
     if extent % 8 and bool((last >> (extent % 8)).any()):
         raise RuntimeError(
@@ -257,11 +221,11 @@ def _run(a: Tensor, b: Tensor, out: Tensor | None, call: dict[str, Any]) -> Tens
     return out
 
 
-def _describe(name: str, a: Any, b: Any, *others: Any, **options: Any) -> Any:
-    """explain or check_layout of the product with operation "and"."""
+def _stored(name: str, _names: object, a: Any, b: Any, epilogue: Any) -> tuple[Any, ...]:
+    """What explain and check_layout get for the product with operation "and"."""
     _check(name, a, b)
-    keywords = {"types": "b1,b1", "k": a.shape[-1], "operation": "and"}
-    return getattr(_OPS, name).default(a.bytes, b.bytes, *others, **options, **keywords)
+    product = {"types": "b1,b1", "k": a.shape[-1], "operation": "and"}
+    return a.bytes, b.bytes, product, epilogue
 
 
 def _no_product(op: Operator, *args: Any) -> NoReturn:
@@ -271,4 +235,4 @@ def _no_product(op: Operator, *args: Any) -> NoReturn:
     )
 
 
-register_products(BinaryTensor, _no_product, _no_product, _describe)
+register_products(BinaryTensor, _no_product, _stored)

@@ -1,4 +1,10 @@
-"""Int4Tensor: two 4-bit integers in each byte."""
+"""Int4Tensor: two 4-bit integers in each byte, and the products of two of them.
+
+    tcgemm.mm --> autograd --> an operator --> __torch_dispatch__ --> _int4_mm of the bytes
+
+_int4_mm computes scaled_mm, so all options of the products work: bias, activation, residual, c,
+scales, zero points, amax, out. c, bias and residual have gradients as for int8 operands.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tcgemm.integers.subbyte import SubbyteTensor, from_bytes, to_bytes
+from tcgemm.integers.subbyte import SubbyteTensor, check_version, from_bytes, to_bytes
 from tcgemm.ops.arguments import check_flag, wrong_type
+from tcgemm.ops.operands import register_products
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from torch import Tensor
 
+    from tcgemm.ops.operators import Operator
+
+_OPS = torch.ops.tcgemm
 _VALUES = {True: (-8, 7), False: (0, 15)}  # the key is `signed`
 
 
@@ -59,28 +69,25 @@ class Int4Tensor(SubbyteTensor):
     """
 
     name = "Int4Tensor"
+    FIELDS: ClassVar[tuple[str, ...]] = ("signed", "byte_dim")
     per_byte = 2
     conversion = "to_int8()"
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {**SubbyteTensor.TABLE}
     signed: bool
 
     def __new__(cls, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> Int4Tensor:
-        if not isinstance(bytes, torch.Tensor):
-            raise wrong_type("Int4Tensor", "bytes", bytes)
+        return cls.of(bytes, signed, byte_dim)
+
+    @classmethod
+    def of(cls, bytes: Tensor, signed: bool, byte_dim: int) -> Int4Tensor:
         check_flag("Int4Tensor", "signed", signed)
-        if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
-            raise RuntimeError(
-                f"tcgemm.Int4Tensor: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
-                f"must be torch.uint8 with a dimension {byte_dim}, which holds two elements in "
-                "each byte; pass such bytes, or call Int4Tensor.from_int8."
-            )
+        expected = (
+            f"a dimension {byte_dim}, which holds two elements in each byte; pass such bytes, or "
+            "call Int4Tensor.from_int8"
+        )
         dtype = torch.int8 if signed else torch.uint8
-        tensor = cls.wrapped(bytes, byte_dim, 2 * bytes.shape[byte_dim], dtype)
+        tensor = cls.wrapped(bytes, byte_dim, None, dtype, expected)
         vars(tensor)["signed"] = bool(signed)
         return tensor
-
-    def __init__(self, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> None:
-        super().__init__()
 
     @staticmethod
     def from_int8(x: Tensor, signed: bool = True) -> Int4Tensor:
@@ -130,31 +137,11 @@ class Int4Tensor(SubbyteTensor):
             codes = ((codes ^ 8) - 8).view(torch.int8)
         return codes.movedim(-1, self.byte_dim)
 
-    def like(
-        self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None
-    ) -> Int4Tensor:
-        """A tensor of the same elements with other bytes."""
-        return Int4Tensor(bytes, self.signed, self.byte_dim if byte_dim is None else byte_dim)
-
     def attributes(self) -> str:
         return f"signed={self.signed}, "
 
-    def __tensor_flatten__(self) -> tuple[list[str], tuple[bool, int]]:
-        """For torch.compile: the name of the tensor inside, and the attributes."""
-        return ["bytes"], (self.signed, self.byte_dim)
-
-    @staticmethod
-    def __tensor_unflatten__(
-        inner: dict[str, Tensor],
-        context: tuple[bool, int],
-        outer_size: Sequence[int],
-        outer_stride: Sequence[int],
-    ) -> Int4Tensor:
-        """The inverse of __tensor_flatten__."""
-        return Int4Tensor(inner["bytes"], *context)
-
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return restored_int4, (1, self.bytes, self.signed, self.byte_dim)
+        return restored_int4, self.saved
 
 
 def _check_values(x: Tensor, signed: bool) -> None:
@@ -172,14 +159,48 @@ def _check_values(x: Tensor, signed: bool) -> None:
 
 def restored_int4(version: int, bytes: Tensor, signed: bool, byte_dim: int) -> Int4Tensor:
     """The inverse of __reduce_ex__, for pickle and torch.load. Files may be damaged or forged."""
-    if version != 1:
-        raise RuntimeError(
-            f"tcgemm.Int4Tensor: the saved tensor has the format {version!r}, but this tcgemm "
-            "reads 1; update tcgemm."
-        )
+    check_version(Int4Tensor, version)
     if type(byte_dim) is not int:
         raise RuntimeError(
             f"tcgemm.Int4Tensor: the saved tensor is damaged: byte_dim is {byte_dim!r}, which "
             "is no int; load another copy of the file."
         )
     return Int4Tensor(bytes, signed, byte_dim)
+
+
+def _check(op: Operator, a: Any, b: Any, others: dict[str, Any]) -> None:
+    _check_operands(op.name, op.operand_names, a, b)
+    if not op.takes(a, b, others["bias"]):
+        raise RuntimeError(
+            f"tcgemm.{op.name}: operands of shapes {tuple(a.shape)} and {tuple(b.shape)}, or the "
+            "bias, do not have the dimensions that it takes; tcgemm.matmul takes vectors and "
+            "batches."
+        )
+
+
+def _check_operands(name: str, names: tuple[str, str], a: Any, b: Any) -> None:
+    """Raises RuntimeError unless both operands are Int4Tensors."""
+    for argument, tensor, other in ((names[0], a, names[1]), (names[1], b, names[0])):
+        if not isinstance(tensor, Int4Tensor):
+            raise RuntimeError(
+                f"tcgemm.{name}: {argument} is {tensor.dtype}, but {other} is an Int4Tensor, and "
+                f"both must be; pass Int4Tensor.from_int8 of {argument}, or {other}.to_int8()."
+            )
+
+
+def _stored(name: str, names: tuple[str, str], a: Any, b: Any, epilogue: Any) -> tuple[Any, ...]:
+    """The bytes of the operands, whose elements must follow each other along K, and their types."""
+    _check_operands(name, names, a, b)
+    for argument, tensor, along, other in ((names[0], a, -1, "M"), (names[1], b, -2, "N")):
+        if tensor.byte_dim != along:
+            raise RuntimeError(
+                f"tcgemm.{name}: {argument}, as a matrix of shape {tuple(tensor.shape[-2:])}, "
+                f"shares bytes along {other}, but the two elements of a byte must follow each "
+                "other along K; pack the transpose: "
+                f"Int4Tensor.from_int8({argument}.to_int8().mT.contiguous()).mT."
+            )
+    types = ",".join("s4" if operand.signed else "u4" for operand in (a, b))
+    return a.bytes, b.bytes, {"types": types}, epilogue
+
+
+register_products(Int4Tensor, _check, _stored, (_OPS._int4_mm, _OPS._int4_mm_amax))

@@ -16,26 +16,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 
 from tcgemm.ops._torch_private import wrapper_subclass
-from tcgemm.ops.operands import TensorOperand
+from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.operands import TensorOperand, deep_copy
 from tcgemm.ops.operator_table import Register, registers_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from torch import Tensor
 
 _aten = torch.ops.aten
+FORMAT_VERSION = 1  # the version of saved tensors
 
 
 class SubbyteTensor(TensorOperand):
-    """The base of Int4Tensor and BinaryTensor. A subclass has `name`, `per_byte` and a table."""
+    """The base of Int4Tensor and BinaryTensor, which are bytes with FIELDS."""
 
     name: ClassVar[str]
+    FIELDS: ClassVar[tuple[str, ...]]  # the attributes beside bytes, as `of` takes them
     per_byte: ClassVar[int]
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}  # of the views and copies
+    conversion: ClassVar[str]  # the call that gives the elements one by one
     bytes: Tensor
     byte_dim: int  # the dimension whose elements share bytes, counted from the last one: -1, ..
     extent: int  # elements along it
+    __deepcopy__ = deep_copy
 
     if TYPE_CHECKING:  # torch annotates these with Tensor, but they keep the class
 
@@ -48,17 +52,39 @@ class SubbyteTensor(TensorOperand):
         mT: Self  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
-    def wrapped(cls, bytes: Tensor, byte_dim: int, extent: int, dtype: torch.dtype) -> Self:
-        """The tensor around these bytes; a subclass sets what it has besides."""
+    def of(cls, bytes: Tensor, *fields: Any, **named_fields: Any) -> Self:
+        """The tensor of these bytes and FIELDS."""
+        raise NotImplementedError
+
+    @classmethod
+    def wrapped(
+        cls, bytes: Tensor, byte_dim: int, extent: int | None, dtype: torch.dtype, expected: str
+    ) -> Self:
+        """The tensor around these bytes, of which an error says what was expected; a subclass sets
+        what it has besides. extent None: all that the bytes hold."""
+        if not isinstance(bytes, torch.Tensor):
+            raise wrong_type(cls.name, "bytes", bytes)
+        if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
+            raise RuntimeError(
+                f"tcgemm.{cls.name}: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
+                f"must be torch.uint8 with {expected}."
+            )
         shape, strides = list(bytes.shape), [cls.per_byte * stride for stride in bytes.stride()]
+        extent = cls.per_byte * shape[byte_dim] if extent is None else extent
         shape[byte_dim], strides[byte_dim] = extent, 1
         tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=bytes.device)
         vars(tensor).update(bytes=bytes, byte_dim=byte_dim, extent=extent)
         return tensor
 
-    def like(self, bytes: Tensor, byte_dim: int | None = None, extent: int | None = None) -> Any:
+    @property
+    def fields(self) -> dict[str, Any]:
+        """FIELDS by name."""
+        return {name: getattr(self, name) for name in self.FIELDS}
+
+    def like(self, bytes: Tensor, **changes: int) -> Self:
         """A tensor of the same elements with other bytes."""
-        raise NotImplementedError
+        fields = {name: changes.get(name, value) for name, value in self.fields.items()}
+        return self.of(bytes, **fields)
 
     @property
     def along(self) -> int:
@@ -72,7 +98,9 @@ class SubbyteTensor(TensorOperand):
             f"{cls.conversion} of the tensor."
         )
 
-    conversion: ClassVar[str]  # the call that gives the elements one by one
+    @classmethod
+    def instead(cls, argument: str) -> str:
+        return f"{argument}.{cls.conversion} in a dtype that {argument} can have"
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
@@ -84,10 +112,34 @@ class SubbyteTensor(TensorOperand):
         """What a subclass shows of itself, with a comma and a blank behind."""
         return ""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        if id(self) not in memo:
-            memo[id(self)] = self.clone()
-        return memo[id(self)]
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
+        """For torch.compile: the name of the tensor inside, and the attributes."""
+        return ["bytes"], tuple(self.fields.values())
+
+    @classmethod
+    def __tensor_unflatten__(
+        cls,
+        inner: dict[str, Tensor],
+        context: tuple[Any, ...],
+        outer_size: Sequence[int],
+        outer_stride: Sequence[int],
+    ) -> Self:
+        """The inverse of __tensor_flatten__."""
+        return cls.of(inner["bytes"], *context)
+
+    @property
+    def saved(self) -> tuple[Any, ...]:
+        """What pickle and torch.save write."""
+        return FORMAT_VERSION, self.bytes, *self.fields.values()
+
+
+def check_version(kind: type[SubbyteTensor], version: object) -> None:
+    """Raises RuntimeError unless this is the version of the format of saved tensors."""
+    if version != FORMAT_VERSION:
+        raise RuntimeError(
+            f"tcgemm.{kind.name}: the saved tensor has the format {version!r}, but this tcgemm "
+            f"reads {FORMAT_VERSION}; update tcgemm."
+        )
 
 
 implements: Register = registers_in(SubbyteTensor.TABLE)
@@ -144,13 +196,13 @@ def _t(x):
 def _transpose(x, first, second):
     first, second = _from_first(x, first), _from_first(x, second)
     along = {first: second, second: first}.get(x.along, x.along)
-    return x.like(x.bytes.transpose(first, second), along - x.dim())
+    return x.like(x.bytes.transpose(first, second), byte_dim=along - x.dim())
 
 
 @implements(_aten.unsqueeze.default)
 def _unsqueeze(x, dim):
     dim = _from_first(x, dim, x.dim() + 1)
-    return x.like(x.bytes.unsqueeze(dim), x.byte_dim - (dim > x.along))
+    return x.like(x.bytes.unsqueeze(dim), byte_dim=x.byte_dim - (dim > x.along))
 
 
 @implements(_aten.select.int)
@@ -158,7 +210,7 @@ def _select(x, dim, index):
     dim = _from_first(x, dim)
     if dim == x.along:
         raise _refused(x, f"select({dim}, {index})")
-    return x.like(x.bytes.select(dim, index), x.byte_dim + (dim > x.along))
+    return x.like(x.bytes.select(dim, index), byte_dim=x.byte_dim + (dim > x.along))
 
 
 @implements(_aten.slice.Tensor)
@@ -171,10 +223,8 @@ def _slice(x, dim=0, start=None, end=None, step=1):
     whole = start % x.per_byte == 0 and (end % x.per_byte == 0 or end == x.extent)
     if step != 1 or not whole:
         raise _refused(x, f"the slice {start}:{end}:{step}")
-    last = -(-end // x.per_byte)
-    return x.like(
-        x.bytes.narrow(dim, start // x.per_byte, last - start // x.per_byte), extent=end - start
-    )
+    first, last = start // x.per_byte, -(-end // x.per_byte)
+    return x.like(x.bytes.narrow(dim, first, last - first), extent=end - start)
 
 
 @implements(_aten.expand.default)

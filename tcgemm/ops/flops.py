@@ -27,7 +27,7 @@ def count(op: Operator) -> None:
             if arguments.get("sparse_a") is not None
             else arguments["a"].shape[-1]
         )
-        return 2 * math.prod(out.shape) * k
+        return 2 * math.prod(out.shape) * k * op.per_byte
 
     def register(flop_counter):
         packet = getattr(torch.ops.tcgemm, op.name)

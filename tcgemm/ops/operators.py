@@ -47,6 +47,7 @@ class Operator:
     constants: tuple[torch.Tensor | None, ...] = ()  # tensors of one call without a derivative
     constant_names: tuple[str, ...] = ()
     amax: bool = False  # the result is (out, amax)
+    per_byte: int = 1  # elements of K that share a byte of a and b
     terms_b: torch.Tensor | None = None  # the terms of a Prepared b
     kernel_name: str | None = None  # only kernels whose name contains this are considered
     keeps_sign: bool = True  # the result has the sign of relu's result

@@ -37,8 +37,6 @@ def check_operands(
 
     `others` are the addends, scales, zero points and out by name.
     """
-    if SparseTensor24 in map(type, others.values()):
-        check_dense(op.name, others)
     first, second = op.operand_names
     w_name, w = (first, a) if isinstance(a, SparseTensor24) else (second, b)
     x_name, x = (second, b) if w is a else (first, a)
@@ -46,8 +44,7 @@ def check_operands(
     for name, tensor in ((x_name, x), *others.items()):
         if tensor is None:
             continue
-        if not isinstance(tensor, SparseTensor24):
-            _check_layout(op, name, tensor)
+        _check_layout(op, name, tensor)
         if tensor.device != device:
             fake.check_devices(f"tcgemm.{op.name}", {w_name: w.values, name: tensor})
     _check_shapes(op, a, b, others["bias"])
@@ -70,20 +67,6 @@ def _check_layout(op, name, tensor):
         raise RuntimeError(
             f"tcgemm.{op.name}: {name} has the layout {tensor.layout}, but every operand must be a "
             f"dense, strided tensor or a SparseTensor24; pass {name}.to_dense()."
-        )
-
-
-def check_dense(name: str, tensors: Mapping[str, object]) -> None:
-    """Raises RuntimeError if one of these arguments, which must be dense, is a SparseTensor24."""
-    for argument, tensor in tensors.items():
-        if not isinstance(tensor, SparseTensor24):
-            continue
-        mend = f"{argument}.to_dense()"
-        if argument == "out":
-            mend = "a dense tensor, and compress it with tcgemm.compress24"
-        raise RuntimeError(
-            f"tcgemm.{name}: {argument} is a SparseTensor24, but only the operands of the "
-            f"product can be; pass {mend}."
         )
 
 

@@ -20,10 +20,10 @@ import torch
 
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import no_torch_function
-from tcgemm.ops.epilogue import ADDENDS, DESCRIBED, Scales, epilogue_of
-from tcgemm.ops.operands import register_products
-from tcgemm.ops.operators import ADDMM, LINEAR, MATMUL, MM, PLAIN, Scaled
-from tcgemm.sparse.check import check_dense, check_float32, check_no_dtensor, check_operands
+from tcgemm.ops.epilogue import ADDENDS, Scales
+from tcgemm.ops.operands import refuse_others, register_products
+from tcgemm.ops.operators import ADDMM, LINEAR, MATMUL, MM, PLAIN
+from tcgemm.sparse.check import check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
 from tcgemm.sparse.positions import decompress
 from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
@@ -37,78 +37,40 @@ def _is_sparse(tensor):
     return isinstance(tensor, SparseTensor24)
 
 
+def _stored(name, _names, a, b, epilogue):
+    """(a, b, sparse_a and sparse_b, epilogue) as the operators take them; one of a and b is a
+    SparseTensor24."""
+    if _is_sparse(a) and _is_sparse(b):
+        a = decompress(a)
+    a, b, epilogue = _precise(name, a, b, epilogue)
+    left = _is_sparse(a)
+    w = a if left else b
+    stored = w.stored(w.transposed is left)  # the tensors whose groups lie along k
+    if stored[0] is None:
+        return (decompress(a), b, {}, epilogue) if left else (a, decompress(b), {}, epilogue)
+    values, sparse = stored[0], metadata_argument(*stored[1:])
+    if left:
+        return values, b, {"sparse_a": sparse}, epilogue
+    return a, values.t(), {"sparse_b": sparse}, epilogue
+
+
 def _precise(name, a, b, epilogue):
     """The operands and the epilogue of a float32 product, by its precision."""
     w = a if _is_sparse(a) else b
     if w.dtype is not _f32:
         return a, b, epilogue
-    check_float32(name, w, epilogue.precision)
-    if epilogue.precision == "medium":
+    precision = epilogue.precision
+    if precision == "highest" and name in ("explain", "check_layout"):
+        precision = "high"  # they describe the product that runs
+    check_float32(name, w, precision)
+    if precision == "medium":
         a, b = a.to(torch.bfloat16), b.to(torch.bfloat16)
         out_dtype = epilogue.out_dtype or _f32
         return a, b, epilogue._replace(out_dtype=out_dtype, precision=None)
     return a, b, epilogue.with_precision("high")
 
 
-def _compressed(w, along_rows):
-    """The stored tensors whose groups lie along the rows of w, or along its columns; None if they
-    are not stored."""
-    if w.transposed is not along_rows:
-        return w.stored()
-    return w.stored(True) if w.transposable else None
-
-
-def _one_sparse(a, b):
-    return (decompress(a) if _is_sparse(a) and _is_sparse(b) else a), b
-
-
-def _as_stored(a, b):
-    """(a, b, sparse_a, sparse_b) as the operators take them; one of a and b is a SparseTensor24."""
-    sparse_a = sparse_b = None
-    if _is_sparse(a):
-        stored = _compressed(a, True)
-        if stored is None:
-            a = decompress(a)
-        else:
-            a, sparse_a = stored[0], metadata_argument(*stored[1:])
-    else:
-        stored = _compressed(b, False)
-        if stored is None:
-            b = decompress(b)
-        else:
-            b, sparse_b = stored[0].t(), metadata_argument(*stored[1:])
-    return a, b, sparse_a, sparse_b
-
-
-def _multiply(op, call, out, a, b, c, bias, residual, epilogue):
-    """scaled_mm of matrices, one of which is a SparseTensor24."""
-    a, b, epilogue = _precise(op.name, *_one_sparse(a, b), epilogue)
-    a, b, sparse_a, sparse_b = _as_stored(a, b)
-    forms = {"sparse_a": sparse_a, "sparse_b": sparse_b, "kernel_name": call.kernel_name}
-    call = Scaled(call.constants, amax=call.amax, **forms)
-    try:
-        if out is not None:
-            return call.call(call.out, a, b, c, bias, residual, epilogue, out=out)
-        return call.run(a, b, c, bias, residual, epilogue)
-    except RuntimeError as error:
-        if str(error).startswith("tcgemm: "):  # scaled_mm does not know the called function
-            raise RuntimeError(f"tcgemm.{op.name}{str(error).removeprefix('tcgemm')}") from None
-        raise
-
-
-def _describe(name, a, b, *others, out_dtype=None, precision=None, **options):
-    """explain or check_layout for the product that runs: float32 as tf32 except with "medium"."""
-    check_dense(name, dict(zip(DESCRIBED, others, strict=False)) | options)
-    precision = "high" if precision == "highest" else precision
-    epilogue = epilogue_of(out_dtype=out_dtype, precision=precision)
-    a, b, epilogue = _precise(name, *_one_sparse(a, b), epilogue)
-    a, b, sparse_a, sparse_b = _as_stored(a, b)
-    options |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
-    op = getattr(torch.ops.tcgemm, name).default
-    return op(a, b, *others, sparse_a=sparse_a, sparse_b=sparse_b, **options)
-
-
-register_products(SparseTensor24, check_operands, _multiply, _describe)
+register_products(SparseTensor24, check_operands, _stored)
 
 
 # torch's operators are called here by code without __torch_function__, and in inference mode.
@@ -131,7 +93,8 @@ def _ours(function):
 
     def product(*args, precision=None, **kwargs):
         if SparseTensor24 in map(type, kwargs.values()):
-            check_dense(function.__name__, {name: kwargs.get(name) for name in _DENSE})
+            tensors = {name: kwargs.get(name) for name in _DENSE}
+            refuse_others(SparseTensor24, function.__name__, tensors)
         check_no_dtensor(function.__name__, (*args, *kwargs.values()))
         operands = [argument for argument in args if _is_sparse(argument)]
         if operands and operands[0].dtype is _f32:

@@ -17,13 +17,13 @@ SparseTensor24 has the same positions, and so the same size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
 from tcgemm.ops._torch_private import wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.ops.operands import TensorOperand
+from tcgemm.ops.operands import TensorOperand, as_parameter, deep_copy
 from tcgemm.ops.operator_table import Register, registers_in
 from tcgemm.sparse.parts import (
     FORMAT_VERSION,
@@ -121,9 +121,7 @@ class SparseTensor24(TensorOperand):
     k: int  # columns of the stored matrix
     version_lead: int | None  # changes of the values that the transposed values do not have
     fast_operands: Operands | None = None  # a cache of fast_path.py
-
-    TABLE: ClassVar[dict[Any, Callable[..., Any]]] = {}
-    FUNCTIONS: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    __deepcopy__ = deep_copy
 
     if TYPE_CHECKING:  # torch annotates these methods with Tensor, but they keep the class
 
@@ -369,18 +367,18 @@ class SparseTensor24(TensorOperand):
         options = {"transposed": transposed, "dense_gradient": dense_gradient}
         return SparseTensor24(inner, outer_size, pattern, **options)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor24:
-        if id(self) not in memo:
-            copied = self.detach().clone().requires_grad_(self.requires_grad)
-            memo[id(self)] = _as_parameter(copied, getattr(self, "_is_param", False))
-        return memo[id(self)]
-
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         transpose = self.stored(True)[:2] if self.transposable else None
         options = (self.transposed, bool(self.dense_gradient), self.requires_grad)
         parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
         parameter = getattr(self, "_is_param", False)
         return restored, (FORMAT_VERSION, *parts, *options, parameter)
+
+    @classmethod
+    def instead(cls, argument: str) -> str:
+        if argument == "out":
+            return "a dense tensor, and compress it with tcgemm.compress24"
+        return f"{argument}.to_dense()"
 
     @classmethod
     def unsupported(cls, func: Any) -> NotImplementedError:
@@ -400,12 +398,6 @@ def _mend(operator: str) -> str:
         if operator.startswith(f"aten::_{kind}_"):
             return f"pass {kind}=False to the optimizer or function that calls it"
     return "call it with to_dense() of the tensor"
-
-
-def _as_parameter(tensor: Tensor, is_parameter: bool) -> Any:
-    if is_parameter:
-        tensor._is_param = True
-    return tensor
 
 
 def _in_memory(tensor: Tensor) -> Tensor:
@@ -454,4 +446,4 @@ def restored(
             f"tcgemm.SparseTensor24: the saved tensor is damaged: {tensor.dtype} needs a gradient, "
             "but only floating-point tensors have one; load another copy of the file."
         )
-    return _as_parameter(tensor.detach().requires_grad_(leaf), parameter)
+    return as_parameter(tensor.detach().requires_grad_(leaf), parameter)

@@ -31,13 +31,15 @@ M, N, K = 24, 20, 36
 @pytest.fixture
 def calls(monkeypatch):
     """For each product with a SparseTensor24, whether it was sparse or made with to_dense()."""
-    sides, run = [], matmul.Scaled.run
+    sides = []
+    for name, is_sparse in (("metadata_argument", True), ("decompress", False)):
+        function = getattr(matmul, name)
 
-    def seen_run(call, *arguments):
-        sides.append(call.sparse)
-        return run(call, *arguments)
+        def seen(*arguments, function=function, is_sparse=is_sparse):
+            sides.append(is_sparse)
+            return function(*arguments)
 
-    monkeypatch.setattr(matmul.Scaled, "run", seen_run)
+        monkeypatch.setattr(matmul, name, seen)
     return sides
 
 
