@@ -74,13 +74,6 @@ def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
-def add_placeholder(layer: Any, dtype: torch.dtype, device: torch.device) -> None:
-    """Gives a layer whose weight is no Parameter an empty one."""
-    empty = torch.empty(0, dtype=dtype, device=device)
-    placeholder = torch.nn.Parameter(empty, requires_grad=False)
-    layer.register_parameter("placeholder", placeholder)
-
-
 def shown_invariance(layer: Any) -> str:
     """What extra_repr shows of batch_invariant."""
     return ", batch_invariant=True" if layer.batch_invariant else ""

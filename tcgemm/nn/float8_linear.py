@@ -22,13 +22,13 @@ from tcgemm.nn import exchange
 from tcgemm.nn.activation import HasActivation, check_activation
 from tcgemm.nn.loading import Loading, LoadsState
 from tcgemm.nn.optimizer_steps import follow
+from tcgemm.nn.stored_weight import KeepsDtypes
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
 from tcgemm.quant.float8_parallel import parallel_float8_linear
 from tcgemm.typing import Float8Precision, Float8Scaling, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
     from torch import Tensor
@@ -66,7 +66,7 @@ def _check(
         )
 
 
-class Float8Linear(LoadsState, HasActivation, torch.nn.Linear):
+class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
     """A linear layer whose forward and backward multiply in float8, for training.
 
     Example:
@@ -214,16 +214,6 @@ class Float8Linear(LoadsState, HasActivation, torch.nn.Linear):
     def _state(self) -> State:
         """The buffers of delayed scaling, of this process."""
         return State(*(local_tensor(getattr(self, name)) for name in self._BUFFERS))
-
-    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
-        """Moves the state of delayed scaling, but never converts it: half() is for the weight."""
-        before = {name: self._buffers[name] for name in self._BUFFERS if name in self._buffers}
-        super()._apply(fn, recurse)
-        for name, buffer in before.items():
-            moved = self._buffers[name]
-            if buffer is not None and moved is not None and moved.dtype is not buffer.dtype:
-                self._buffers[name] = buffer.to(moved.device)
-        return self
 
     def _after_load(self, loading: Loading, result: None) -> None:
         """Takes the state of a torch.nn.Linear, too: its history begins with the next step."""

@@ -49,13 +49,3 @@ class LoadsState:
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
         self._after_load(loading, result)
-
-
-def takes_placeholder(loading: Loading) -> bool:
-    """Removes the placeholder of a layer without Parameters from the missing keys; True if it was
-    one of them."""
-    name = loading.prefix + "placeholder"
-    if name not in loading.missing_keys:
-        return False
-    loading.missing_keys.remove(name)
-    return True

@@ -18,9 +18,9 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.nn.linear import Linear
-from tcgemm.nn.loading import Loading, LoadsState, StateError, takes_placeholder
+from tcgemm.nn.activation import check_activation
+from tcgemm.nn.loading import Loading, StateError
+from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops import functional
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
@@ -43,7 +43,7 @@ _PARTS = Parts._fields
 _compiling = torch.compiler.is_compiling
 
 
-class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
+class PackedLinear(StoredWeight):
     """A linear layer with a weight of 4 or 8 bits an element and 16-bit activations.
 
     Example:
@@ -85,17 +85,12 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
     Shapes: x (..., in_features) -> (..., out_features).
     """
 
-    in_features: int
-    out_features: int
     format: PackedFormat
     group_size: int | None
-    shown_dtype: torch.dtype  # the dtype of `weight`
-    activation: Activation | None
-    batch_invariant: bool = False
     weight: PackedView
-    bias: torch.nn.Parameter | None
     _packed: PackedWeight | None = None
     _LAYER = "PackedLinear"
+    _BUFFERS = _PARTS
 
     def __init__(
         self,
@@ -139,9 +134,7 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
         self.format, self.out_features, self.in_features, self.group_size = stored.layout
         self.shown_dtype = stored.dtype
         self.activation = activation
-        if bias is not None:
-            bias = torch.nn.Parameter(bias, requires_grad=False)
-        self.register_parameter("bias", bias)
+        self._set_bias(bias)
         for name, tensor in stored.parts._asdict().items():
             self.register_buffer(name, tensor)
         vars(self)["_packed"] = None
@@ -258,14 +251,6 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
     def _layout(self) -> Layout:
         return Layout(self.format, self.out_features, self.in_features, self.group_size)
 
-    def add_placeholder(self) -> None:
-        """Gives the layer an empty Parameter, which no state_dict contains.
-
-        swap_linear calls it in a model without other Parameters, because programs read the device
-        and the dtype from next(model.parameters()).
-        """
-        exchange.add_placeholder(self, self.shown_dtype, self.packed.device)
-
     def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
@@ -274,15 +259,7 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
         dtype = dtypes.of(f"{_NAME}.to_linear", "dtype", dtype)
         if dtype is None:
             dtype = self.shown_dtype if self.bias is None else self.bias.dtype
-        linear = Linear(
-            *(self.in_features, self.out_features, self.bias is not None, "meta", dtype),
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
-        linear.weight = torch.nn.Parameter(self.packed.dequantize(dtype))
-        if self.bias is not None:
-            linear.bias = torch.nn.Parameter(self.bias.detach().to(dtype, copy=True))
-        return linear.train(self.training)
+        return self._dense_linear(self.packed.dequantize(dtype), self.bias)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
@@ -320,25 +297,12 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
     def extra_repr(self) -> str:
         zeros = [name for name in ("zero_points", "offsets") if self._buffers[name] is not None]
         zeros = f", {zeros[0]}=True" if zeros else ""
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, format={self.format}, "
-            f"group_size={self.group_size}{zeros}{activation}{exchange.shown_invariance(self)}"
-        )
+        return self._described(f"format={self.format}, group_size={self.group_size}{zeros}")
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the parts, but never converts them: half() is for the bias."""
         self._restore_codes()
-        before = dict(self._buffers)
-        device = self.packed.device
-        shown = fn(torch.empty(0, dtype=self.shown_dtype, device=device)).dtype
         super()._apply(fn, recurse)
-        for name in _PARTS:
-            old, new = before[name], self._buffers[name]
-            if old is not None and new is not None and new.dtype is not old.dtype:
-                self._buffers[name] = old.to(new.device)
-        self.shown_dtype = shown
         vars(self)["_packed"] = None
         return self
 
@@ -346,13 +310,8 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
         codes = self.packed.stored.parts.codes  # also if they were released
         return vars(self) | {"_packed": None, "_buffers": self._buffers | {"codes": codes}}
 
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        parts = of_bytes(self.packed.stored.parts, format_of(_NAME, self.format))
-        for name, tensor in {**parts.tensors(), "bias": self.bias}.items():
-            if tensor is not None:
-                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+    def _saved(self) -> dict[str, Tensor]:
+        return of_bytes(self.packed.stored.parts, format_of(_NAME, self.format)).tensors()
 
     def _before_load(self, loading: Loading) -> None:
         """Packs the weight if the state is a Linear's."""
@@ -374,8 +333,7 @@ class PackedLinear(LoadsState, HasActivation, torch.nn.Module):
 
     def _after_load(self, loading: Loading, result: None) -> None:
         vars(self)["_packed"] = None
-        if takes_placeholder(loading):
-            self.add_placeholder()
+        super()._after_load(loading, result)
 
     def _pack(self, weight: Tensor) -> PackedWeight:
         """A dense weight in the format of the layer."""

@@ -19,9 +19,9 @@ import torch
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation, check_activation
-from tcgemm.nn.linear import Linear
-from tcgemm.nn.loading import Loading, LoadsState, StateError, takes_placeholder
+from tcgemm.nn.activation import check_activation
+from tcgemm.nn.loading import Loading, StateError
+from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.linear import (
     SOURCES,
@@ -33,7 +33,6 @@ from tcgemm.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
     from torch import Tensor
@@ -45,7 +44,7 @@ _BYTES = torch.int8
 _compiling = torch.compiler.is_compiling
 
 
-class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
+class QuantLinear(StoredWeight):
     """A linear layer with 8-bit weights, which quantises its input in every call.
 
     Example:
@@ -85,17 +84,12 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
     """
 
-    in_features: int
-    out_features: int
     dtype: torch.dtype  # the dtype of the 8-bit values
-    shown_dtype: torch.dtype  # the dtype of `weight`
     granularity: WeightGranularity
-    activation: Activation | None
-    batch_invariant: bool = False
     weight: QuantizedWeight
     weight_scale: Tensor
-    bias: torch.nn.Parameter | None
     _LAYER = "QuantLinear"
+    _BUFFERS = ("weight", "weight_scale")
     # The Parts of tcgemm.integrations.tensor_parallel, if the layer is parallel.
     _parts: Any = None
 
@@ -141,9 +135,7 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
         self.shown_dtype = shown
         self.granularity = granularity
         self.activation = activation
-        if bias is not None:
-            bias = torch.nn.Parameter(bias, requires_grad=False)
-        self.register_parameter("bias", bias)
+        self._set_bias(bias)
         self._buffers["weight"] = values.view(_BYTES)
         self.register_buffer("weight_scale", scale)
 
@@ -180,14 +172,6 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
         layer.batch_invariant = invariant
         return layer
 
-    def add_placeholder(self) -> None:
-        """Gives the layer an empty Parameter, which no state_dict contains.
-
-        swap_linear calls it in a model without other Parameters, because programs read the device
-        and the dtype from next(model.parameters()).
-        """
-        exchange.add_placeholder(self, self.shown_dtype, self.weight_scale.device)
-
     def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
@@ -196,17 +180,8 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
         dtype = dtypes.of(f"{_NAME}.to_linear", "dtype", dtype)
         if dtype is None:
             dtype = torch.get_default_dtype() if self.bias is None else self.bias.dtype
-        linear = Linear(
-            *(self.in_features, self.out_features, self.bias is not None, "meta", dtype),
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
         weight = dequantize(self._values(), self.weight_scale, dtype)
-        linear.weight = torch.nn.Parameter(weight)
-        bias = local_bias(self.bias, self._parts)
-        if bias is not None:
-            linear.bias = torch.nn.Parameter(bias.detach().to(dtype, copy=True))
-        return linear.train(self.training)
+        return self._dense_linear(weight, local_bias(self.bias, self._parts))
 
     def _values(self) -> Tensor:
         """The 8-bit values. accelerate reads `weight`, moves it, and makes it the buffer."""
@@ -264,35 +239,10 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
         self._buffers["weight"] = value.detach().view(_BYTES)
 
     def extra_repr(self) -> str:
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, dtype={self.dtype}, "
-            f"granularity={self.granularity}{activation}{exchange.shown_invariance(self)}"
-        )
+        return self._described(f"dtype={self.dtype}, granularity={self.granularity}")
 
-    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
-        """Moves the values and their scale, but never converts them: half() is for the bias."""
-        values: Any = self._buffers["weight"]
-        scale = self.weight_scale
-        shown = fn(torch.empty(0, dtype=self.shown_dtype, device=values.device)).dtype
-        super()._apply(fn, recurse)
-        moved: Any = self._buffers["weight"]
-        if moved.dtype is not values.dtype:
-            self._buffers["weight"] = values.to(moved.device)
-        if self.weight_scale.dtype is not scale.dtype:
-            self.weight_scale = scale.to(self.weight_scale.device)
-        self.shown_dtype = shown
-        return self
-
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        bias, values = self.bias, self._values()
-        tensors = {"weight": values, "weight_scale": self.weight_scale, "bias": bias}
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+    def _saved(self) -> dict[str, Tensor]:
+        return {"weight": self._values(), "weight_scale": self.weight_scale}
 
     def _before_load(self, loading: Loading) -> None:
         """Quantises the weight if the state is a Linear's."""
@@ -317,10 +267,6 @@ class QuantLinear(LoadsState, HasActivation, torch.nn.Module):
             )
         if weight is not None:
             state_dict[key] = weight if loading.assign else weight.view(_BYTES)
-
-    def _after_load(self, loading: Loading, result: None) -> None:
-        if takes_placeholder(loading):
-            self.add_placeholder()  # on the device of the loaded scale
 
 
 _STATE = (

@@ -1,0 +1,109 @@
+"""What layers share whose buffers keep their dtype, and those whose weight is such buffers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from tcgemm.nn import exchange
+from tcgemm.nn.activation import HasActivation
+from tcgemm.nn.linear import Linear
+from tcgemm.nn.loading import Loading, LoadsState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from tcgemm.typing import Activation
+
+
+class KeepsDtypes:
+    """A base class of layers with buffers that move, but never convert: half() is for the rest."""
+
+    _BUFFERS: ClassVar[tuple[str, ...]]  # their names
+    _buffers: dict[str, Any]
+
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        before = {name: self._buffers[name] for name in self._BUFFERS if name in self._buffers}
+        base: Any = super()
+        base._apply(fn, recurse)
+        for name, buffer in before.items():
+            moved = self._buffers[name]
+            if buffer is not None and moved is not None and moved.dtype is not buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
+
+class StoredWeight(LoadsState, HasActivation, KeepsDtypes, torch.nn.Module):
+    """The base of QuantLinear and PackedLinear, whose weight is a buffer or more.
+
+    The bias is a Parameter that needs no gradient. `weight` is a DequantizedWeight.
+    """
+
+    in_features: int
+    out_features: int
+    shown_dtype: torch.dtype  # the dtype of `weight`
+    activation: Activation | None
+    batch_invariant: bool = False
+    bias: torch.nn.Parameter | None
+
+    def _set_bias(self, bias: Tensor | None) -> None:
+        parameter = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
+        self.register_parameter("bias", parameter)
+
+    def _device(self) -> torch.device:
+        return next(buffer.device for buffer in self._buffers.values() if buffer is not None)
+
+    def add_placeholder(self) -> None:
+        """Gives the layer an empty Parameter, which no state_dict contains.
+
+        swap_linear calls it in a model without other Parameters, because programs read the device
+        and the dtype from next(model.parameters()).
+        """
+        empty = torch.empty(0, dtype=self.shown_dtype, device=self._device())
+        self.register_parameter("placeholder", torch.nn.Parameter(empty, requires_grad=False))
+
+    def _dense_linear(self, weight: Tensor, bias: Tensor | None) -> torch.nn.Linear:
+        """A tcgemm.nn.Linear with this weight, and a copy of the bias in its dtype."""
+        linear = Linear(
+            *(self.in_features, self.out_features, bias is not None, "meta", weight.dtype),
+            activation=self.activation,
+            batch_invariant=self.batch_invariant,
+        )
+        linear.weight = torch.nn.Parameter(weight)
+        if bias is not None:
+            linear.bias = torch.nn.Parameter(bias.detach().to(weight.dtype, copy=True))
+        return linear.train(self.training)
+
+    def _described(self, own: str) -> str:
+        """extra_repr, with what only this kind of layer shows."""
+        activation = "" if self.activation is None else f", activation={self.activation}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, {own}{activation}{exchange.shown_invariance(self)}"
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        shown = fn(torch.empty(0, dtype=self.shown_dtype, device=self._device())).dtype
+        super()._apply(fn, recurse)
+        self.shown_dtype = shown
+        return self
+
+    def _saved(self) -> dict[str, Tensor]:
+        """The tensors of the weight that state_dict() contains, by name."""
+        raise NotImplementedError
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        for name, tensor in {**self._saved(), "bias": self.bias}.items():
+            if tensor is not None:
+                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+
+    def _after_load(self, loading: Loading, result: None) -> None:
+        placeholder = loading.prefix + "placeholder"
+        if placeholder in loading.missing_keys:
+            loading.missing_keys.remove(placeholder)
+            self.add_placeholder()  # on the device of what was loaded
