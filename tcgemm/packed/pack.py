@@ -21,15 +21,9 @@ from tcgemm.dtypes import E4M3
 from tcgemm.ops import autograd, fake, vmap
 from tcgemm.ops.arguments import check_flag, wrong_type
 from tcgemm.packed.codes import row_chunks
-from tcgemm.packed.formats import (
-    E8M0,
-    ENTRIES,
-    FLOATS,
-    Format,
-    check_group,
-    format_of,
-)
-from tcgemm.packed.parts import Layout, Parts
+from tcgemm.packed.formats import E8M0, ENTRIES, FLOATS, Format, check_group, format_of
+from tcgemm.packed.parts import Layout, Parts, bytes_of
+from tcgemm.packed.stored import Stored
 from tcgemm.packed.weight import PackedWeight
 from tcgemm.typing import PackedFormat, PackMethod, words
 
@@ -121,52 +115,6 @@ def pack_weight(
     check_group(_NAME, form, size, k)
     scale_dtype = dtypes.of(_NAME, "scale_dtype", scale_dtype, FLOATS)
     dtype = _scale_dtype(form, scale_dtype, w.dtype)
-    _check_words(form, method, zero_points)
-    layout = Layout(format, n, k, size)
-    with torch.no_grad():
-        w = w.detach()
-        book, values = _book(form, table, w.device)
-        limit = form.limit or float(max(abs(value) for value in _listed(table)))
-        whole = _global_scale(w, form) if form.has_global_scale else None
-        if w.numel():
-            parts = _packed(w, layout, dtype, book, whole, limit, zero_points, method == "mse")
-        else:
-            parts = _of_nothing(layout, dtype, zero_points, w.device)
-    return PackedWeight.of(parts._replace(table=values, global_scale=whole), layout, w.dtype)
-
-
-def _packed(
-    w: Tensor,
-    layout: Layout,
-    dtype: torch.dtype,
-    book: Tensor | None,
-    global_scale: Tensor | None,
-    limit: float,
-    zero_points: bool,
-    least_error: bool,
-) -> Parts:
-    codes, scales, zeros = _OPS._pack_weight.default(
-        *(w, book, global_scale, layout.form.operator, layout.group_size or layout.k),
-        *(limit, _SCALE_TYPES[dtype], zero_points, least_error),
-    )
-    return Parts(
-        codes if codes.dtype is layout.form.codes else codes.view(layout.form.codes),
-        scales if scales.dtype is dtype else scales.view(dtype),
-        zeros if zero_points else None,
-    )
-
-
-def _of_nothing(
-    layout: Layout, dtype: torch.dtype, zero_points: bool, device: torch.device
-) -> Parts:
-    """The tensors of a weight without elements."""
-    codes = torch.zeros((layout.n, layout.code_columns), dtype=layout.form.codes, device=device)
-    scales = torch.ones((layout.n, layout.groups), device=device)
-    zeros = torch.zeros_like(scales, dtype=torch.uint8) if zero_points else None
-    return Parts(codes, scales.to(dtype), zeros)
-
-
-def _check_words(form: Format, method: object, zero_points: bool) -> None:
     if method not in words(PackMethod):
         raise RuntimeError(
             f"{_NAME}: method is {method!r}, but there are {', '.join(words(PackMethod))}; pass "
@@ -177,6 +125,29 @@ def _check_words(form: Format, method: object, zero_points: bool) -> None:
             f"{_NAME}: zero_points is True, but only the format 'int4' has them, not "
             f"{form.name!r}; leave it out."
         )
+    values = _values(form, table)
+    layout = Layout(format, n, k, size)
+    with torch.no_grad():
+        w = w.detach()
+        code_book = book = whole = None
+        if values:
+            code_book = torch.tensor(values, dtype=torch.float32, device=w.device)
+            book = _book(values, w.device)
+        if form.has_global_scale:
+            whole = _global_scale(w, form)
+        if w.numel():
+            codes, scales, zeros = _OPS._pack_weight.default(
+                *(w, book, whole, form.operator, size or k),
+                *(form.limit or max(map(abs, values)), _SCALE_TYPES[dtype], zero_points),
+                method == "mse",
+            )
+        else:
+            codes = w.new_zeros((n, layout.code_columns), dtype=torch.uint8)
+            scales = bytes_of(w.new_ones((n, layout.groups), dtype=torch.float32).to(dtype))
+            zeros = torch.zeros_like(scales, dtype=torch.uint8)
+        codes = codes.view(torch.int8) if form.codes is torch.int8 else codes
+        parts = Parts(codes, scales, zeros if zero_points else None, None, code_book, whole)
+    return PackedWeight(Stored(parts, layout, w.dtype))
 
 
 def _scale_dtype(form: Format, chosen: torch.dtype | None, own: torch.dtype) -> torch.dtype:
@@ -196,40 +167,35 @@ def _scale_dtype(form: Format, chosen: torch.dtype | None, own: torch.dtype) -> 
     return chosen or own
 
 
-def _listed(table: object) -> list[float]:
-    """The values of a table that the user gave."""
-    values = table.tolist() if isinstance(table, torch.Tensor) else table
+def _values(form: Format, table: Any) -> list[float]:
+    """The values of the codes, in float32; none where a code is no index."""
+    if form.name != "table":
+        if table is not None:
+            raise RuntimeError(
+                f"{_NAME}: table is given, but the format is {form.name!r}; pass format='table', "
+                "or leave table out."
+            )
+        return [_single(value) for value in form.table or ()]
     try:
-        listed = [float(value) for value in values]  # pyright: ignore[reportGeneralTypeIssues]
+        values = [float(v) for v in (table.tolist() if isinstance(table, torch.Tensor) else table)]
     except TypeError:
-        listed = []
-    finite = all(map(math.isfinite, listed))
-    if len(listed) != ENTRIES or not finite or not any(listed):
-        came = f"{len(listed)} values" if finite else "values that are not finite"
-        came = came if listed else repr(table)
+        values = []
+    finite = all(map(math.isfinite, values))
+    if len(values) != ENTRIES or not finite or not any(values):
+        came = f"{len(values)} values" if finite else "values that are not finite"
+        came = came if values else repr(table)
         raise RuntimeError(
             f"{_NAME}: table is {came}, but the format 'table' has a code book of {ENTRIES} finite "
             "numbers, not all of them 0; pass these."
         )
-    return listed
+    return [_single(value) for value in values]
 
 
-def _book(form: Format, table: object, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
-    """(the code book of the operator, the values in the order of the codes).
-
-    The first one has a row each for the largest numbers that are rounded to each value, for the
-    values in ascending order, and for their codes.
-    """
-    if table is not None and form.name != "table":
-        raise RuntimeError(
-            f"{_NAME}: table is given, but the format is {form.name!r}; pass format='table', or "
-            "leave table out."
-        )
-    if not form.indexes:
-        return None, None
-    listed = [_single(entry) for entry in form.table or _listed(table)]
+def _book(values: list[float], device: torch.device) -> Tensor:
+    """The code book of the operator. It has a row each for the largest numbers that are rounded to
+    each value, for the values in ascending order, and for their codes."""
     first: dict[float, int] = {}
-    for code, value in enumerate(listed):
+    for code, value in enumerate(values):
         first.setdefault(value, code)  # 0.0 and -0.0 are one
     ordered = sorted(first)
     # A tie goes to the even code, as the mantissas of e2m1 are rounded.
@@ -240,8 +206,7 @@ def _book(form: Format, table: object, device: torch.device) -> tuple[Tensor | N
     codes = [float(first[value]) for value in ordered]
     rows = ((boundaries, math.inf), (ordered, 0.0), (codes, 0.0))
     filled = [row + [rest] * (ENTRIES - len(row)) for row, rest in rows]
-    book = torch.tensor(filled, dtype=torch.float32, device=device)
-    return book, torch.tensor(listed, dtype=torch.float32, device=device)
+    return torch.tensor(filled, dtype=torch.float32, device=device)
 
 
 def _single(value: float) -> float:
@@ -265,15 +230,10 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
     for rows in row_chunks(w.shape[0], w.shape[1], _CHUNK):
         chunk = w[rows].float().abs()
         chunk = chunk.masked_fill(~(chunk < math.inf), 0.0)
-        amax = torch.maximum(amax, chunk.amax()) if chunk.numel() else amax
-    scale = _quotient(amax, form.limit * torch.finfo(E4M3).max)
+        amax = torch.maximum(amax, chunk.amax())
+    # On a GPU torch divides by a number as it multiplies by the reciprocal, which rounds twice.
+    scale = amax / torch.full_like(amax, form.limit * torch.finfo(E4M3).max)
     return scale.masked_fill(scale == 0, 1.0)
-
-
-def _quotient(numbers: Tensor, divisor: float) -> Tensor:
-    """numbers / divisor, rounded once. On a GPU torch divides by a number as it multiplies by the
-    reciprocal, which rounds twice."""
-    return numbers / torch.full((), divisor, dtype=torch.float32, device=numbers.device)
 
 
 def _fake(
@@ -287,9 +247,9 @@ def _fake(
     zero_points=False,
     least_error=False,
 ):
-    addends = {"book": book, "global_scale": global_scale}
-    tensors = {name: tensor for name, tensor in addends.items() if tensor is not None}
-    fake.check_devices("tcgemm._pack_weight", {"w": w, **tensors})
+    tensors = {"w": w, "book": book, "global_scale": global_scale}
+    present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    fake.check_devices("tcgemm._pack_weight", present)
     n, k = w.shape
     dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
     groups = (n, k // group_size)

@@ -73,6 +73,28 @@ class Layout(NamedTuple):
         return (self.k + 1) // 2 if self.form.bits == 4 else self.k
 
 
+class Part(NamedTuple):
+    """What a format says about one of the tensors."""
+
+    shape: tuple[int, ...]
+    dtypes: tuple[torch.dtype, ...]
+    there: bool | None = True  # False: the format has none; None: it can do without
+
+
+def described(layout: Layout, scale_dtype: torch.dtype) -> dict[str, Part]:
+    """The tensors of a weight with such scales, by name."""
+    form, groups = layout.form, (layout.n, layout.groups)
+    of_int4 = None if form.name == "int4" else False
+    return {
+        "codes": Part((layout.n, layout.code_columns), (form.codes,)),
+        "scales": Part(groups, form.scales),
+        "zero_points": Part(groups, (torch.uint8,), of_int4),
+        "offsets": Part(groups, (scale_dtype,), of_int4),
+        "table": Part((ENTRIES,), (torch.float32,), form.indexes),
+        "global_scale": Part((), (torch.float32,), form.has_global_scale),
+    }
+
+
 def check_parts(function: str, parts: Parts, layout: Layout) -> None:
     """Raises TypeError or RuntimeError, which begins with `function`, unless tensors and numbers
     belong together."""
@@ -90,10 +112,31 @@ def check_parts(function: str, parts: Parts, layout: Layout) -> None:
             "pass a whole number that is not negative."
         )
     check_group(function, form, layout.group_size, layout.k)
-    _check_kinds(function, parts, form)
-    for name, shape in _shapes(layout).items():
-        _check_tensor(function, name, getattr(parts, name), shape, _dtypes(name, form, parts))
-    for name, tensor in parts.tensors().items():
+    if parts.zero_points is not None and parts.offsets is not None:
+        raise RuntimeError(
+            f"{function}: zero_points and offsets are both given, but a weight has one of them; "
+            "leave one out."
+        )
+    for name, part in described(layout, parts.scales.dtype).items():
+        tensor = getattr(parts, name)
+        if tensor is None and part.there:
+            raise RuntimeError(
+                f"{function}: {name} is None, but the format {form.name!r} needs it; pass a "
+                "float32 tensor."
+            )
+        if tensor is None:
+            continue
+        if part.there is False:
+            raise RuntimeError(
+                f"{function}: {name} is given, but the format {form.name!r} has none; leave it out."
+            )
+        mend = "pass the tensors of one packed weight"
+        check_tensor(function, name, tensor, part.dtypes, part.shape, mend)
+        if tensor.requires_grad:
+            raise RuntimeError(
+                f"{function}: {name} needs a gradient, but a packed weight has none; pass "
+                f"{name}.detach()."
+            )
         if tensor.device != parts.codes.device:
             raise RuntimeError(
                 f"{function}: {name} is on {tensor.device}, but codes is on {parts.codes.device}; "
@@ -101,79 +144,32 @@ def check_parts(function: str, parts: Parts, layout: Layout) -> None:
             )
 
 
-def _check_kinds(function: str, parts: Parts, form: Format) -> None:
-    """Has the weight the tensors of its format, and no others?"""
-    if parts.zero_points is not None and parts.offsets is not None:
-        raise RuntimeError(
-            f"{function}: zero_points and offsets are both given, but a weight has one of them; "
-            "leave one out."
-        )
-    kinds = {
-        "zero_points": (form.name == "int4", False),
-        "offsets": (form.name == "int4", False),
-        "table": (form.indexes, form.indexes),
-        "global_scale": (form.has_global_scale, form.has_global_scale),
-    }
-    for name, (allowed, required) in kinds.items():
-        tensor = getattr(parts, name)
-        if tensor is not None and not allowed:
-            raise RuntimeError(
-                f"{function}: {name} is given, but the format {form.name!r} has none; leave it out."
-            )
-        if tensor is None and required:
-            raise RuntimeError(
-                f"{function}: {name} is None, but the format {form.name!r} needs it; pass a "
-                "float32 tensor."
-            )
-
-
-def _shapes(layout: Layout) -> dict[str, tuple[int, ...]]:
-    groups = (layout.n, layout.groups)
-    return {
-        "codes": (layout.n, layout.code_columns),
-        "scales": groups,
-        "zero_points": groups,
-        "offsets": groups,
-        "table": (ENTRIES,),
-        "global_scale": (),
-    }
-
-
-def _dtypes(name: str, form: Format, parts: Parts) -> tuple[torch.dtype, ...]:
-    if name == "codes":
-        return (form.codes,)
-    if name == "scales":
-        return form.scales
-    if name == "zero_points":
-        return (torch.uint8,)
-    return (parts.scales.dtype,) if name == "offsets" else (torch.float32,)
-
-
-def _check_tensor(
+def check_tensor(
     function: str,
     name: str,
-    tensor: Tensor | None,
-    shape: tuple[int, ...],
+    tensor: Tensor,
     dtypes: tuple[torch.dtype, ...],
+    shape: tuple[int | str, ...],
+    mend: str,
 ) -> None:
-    if tensor is None:
-        return
-    expected = f"{' or '.join(map(str, dtypes))} of shape {shape}"
+    """Raises RuntimeError unless this is a dense tensor of one of the dtypes and of the shape, in
+    which a str stands for any number."""
+    sizes = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
+    expected = f"{' or '.join(map(str, dtypes))} of shape ({sizes})"
     if tensor.is_nested or tensor.layout is not torch.strided:
         kind = "nested" if tensor.is_nested else tensor.layout
         raise RuntimeError(
             f"{function}: {name} must be a dense, strided tensor, {expected}, but is {kind}; pass "
             f"{name}.to_dense()."
         )
-    if tuple(tensor.shape) != shape or tensor.dtype not in dtypes:
+    fits = tensor.dim() == len(shape) and all(
+        isinstance(size, str) or size == came
+        for size, came in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits or tensor.dtype not in dtypes:
         raise RuntimeError(
             f"{function}: {name} must be {expected}, but is {tensor.dtype} of shape "
-            f"{tuple(tensor.shape)}; pass the tensors of one packed weight."
-        )
-    if tensor.requires_grad:
-        raise RuntimeError(
-            f"{function}: {name} needs a gradient, but a packed weight has none; pass "
-            f"{name}.detach()."
+            f"{tuple(tensor.shape)}; {mend}."
         )
 
 

@@ -106,11 +106,6 @@ class PackedWeight(Operand):
         self.transposed = transposed
 
     @staticmethod
-    def of(parts: Parts, layout: Layout, dtype: torch.dtype) -> PackedWeight:
-        """The weight of tensors that belong together, which are not checked."""
-        return PackedWeight(Stored(as_bytes(parts), layout, dtype))
-
-    @staticmethod
     def from_parts(
         codes: Tensor,
         scales: Tensor,
@@ -162,7 +157,7 @@ class PackedWeight(Operand):
         dtype = dtypes.of(_NAME, "dtype", dtype)
         if dtype is None:
             dtype = scales.dtype if scales.dtype in FLOATS else torch.bfloat16
-        return PackedWeight.of(parts, layout, dtype)
+        return PackedWeight(Stored(as_bytes(parts), layout, dtype))
 
     codes: Tensor = _part("codes", "The codes.")
     scales: Tensor = _part("scales", "The scales (N, G).")

@@ -12,37 +12,24 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tcgemm.packed.codes import pack_nibbles
 from tcgemm.packed.formats import ENTRIES, NF4
-from tcgemm.packed.readers.checks import check_tensor, divided, shown_dtype
-from tcgemm.packed.weight import PackedWeight
+from tcgemm.packed.readers.checks import check, check_is_tensor, made
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from torch import Tensor
 
+    from tcgemm.packed.weight import PackedWeight
+
 _NAME = "tcgemm.packed.from_bitsandbytes"
 _PREFIX = "quant_state.bitsandbytes__"  # of the name of the tensor with the other facts
 _INDEXES = 256  # of nested_quant_map
-
-
-class _State(NamedTuple):
-    """The quantisation state of one weight."""
-
-    absmax: torch.Tensor
-    quant_map: torch.Tensor
-    shape: tuple[int, ...]
-    blocksize: int
-    dtype: torch.dtype
-    nested_absmax: torch.Tensor | None = None
-    nested_quant_map: torch.Tensor | None = None
-    nested_blocksize: int = 0
-    offset: float = 0.0
 
 
 def from_bitsandbytes(
@@ -75,103 +62,63 @@ def from_bitsandbytes(
         RuntimeError: a tensor is missing, or has another dtype or shape; or blocksize does not
             divide K.
     """
-    entry = _of_mapping(state) if hasattr(state, "items") else _of_object(state)
-    if len(entry.shape) != 2:
+    entry = _entry(state)
+    shape, blocksize = tuple(entry["shape"]), int(entry["blocksize"])
+    if len(shape) != 2:
         raise RuntimeError(
-            f"{_NAME}: the weight has shape {entry.shape}, but a PackedWeight is a matrix (N, K); "
-            "pass one matrix."
+            f"{_NAME}: the weight has shape {shape}, but a PackedWeight is a matrix (N, K); pass "
+            "one matrix."
         )
-    dtype = shown_dtype(_NAME, dtype)
-    n, k = entry.shape
-    if k % entry.blocksize:
+    n, k = shape
+    if k % blocksize:
         raise RuntimeError(
-            f"{_NAME}: blocks of {entry.blocksize} elements do not divide rows of {k}, but a group "
-            "of a PackedWeight lies in one row; multiply the dequantised weight."
+            f"{_NAME}: blocks of {blocksize} elements do not divide rows of {k}, but a group of a "
+            "PackedWeight lies in one row; multiply the dequantised weight."
         )
-    if not isinstance(weight, torch.Tensor):
-        raise TypeError(
-            f"{_NAME}: weight must be a torch.Tensor, but is {type(weight).__name__}; pass the "
-            "tensor of the checkpoint."
-        )
+    check_is_tensor(_NAME, "weight", weight)
     packed = weight.detach().contiguous().reshape(-1).view(torch.uint8)
-    check_tensor(_NAME, "weight, as bytes,", packed, (torch.uint8,), (n * k // 2,))
-    check_tensor(_NAME, "quant_map", entry.quant_map, (torch.float32,), (ENTRIES,))
-    blocks = n * k // entry.blocksize
-    scales = _scales(entry, blocks).reshape(n, k // entry.blocksize)
-    codes = torch.stack([packed >> 4, packed & 15], -1).view(n, k)
-    table = entry.quant_map.to(packed.device)
+    check(_NAME, "weight, as bytes,", packed, (torch.uint8,), (n * k // 2,))
+    table = entry["quant_map"]
+    check(_NAME, "quant_map", table, (torch.float32,), (ENTRIES,))
+    scales = _scales(entry, n * k // blocksize).reshape(n, k // blocksize)
+    codes = pack_nibbles(torch.stack([packed >> 4, packed & 15], -1).view(n, k))
     name = "nf4" if table.cpu().equal(torch.tensor(NF4)) else "table"
-    size, scales = divided(_NAME, name, k, entry.blocksize, scales)
-    return PackedWeight.from_parts(
-        pack_nibbles(codes),
-        scales.contiguous(),
-        name,
-        k=k,
-        group_size=size,
-        table=table,
-        dtype=dtype or entry.dtype,
-    )
+    dtype = dtype or str(entry.get("dtype", "float16"))
+    table = table.to(packed.device)
+    return made(_NAME, name, codes, k, blocksize, dtype, scales=scales, table=table)
 
 
-def _scales(state: _State, blocks: int) -> Tensor:
+def _scales(entry: Mapping[str, Any], blocks: int) -> Tensor:
     """The float32 scale of each block."""
-    if state.nested_absmax is None:
-        check_tensor(_NAME, "absmax", state.absmax, (torch.float32,), (blocks,))
-        return state.absmax
-    check_tensor(_NAME, "absmax", state.absmax, (torch.uint8,), (blocks,))
-    name, table = "nested_quant_map", state.nested_quant_map
-    check_tensor(_NAME, name, table, (torch.float32,), (_INDEXES,))
-    groups = math.ceil(blocks / state.nested_blocksize)
-    name, nested = "nested_absmax", state.nested_absmax
-    check_tensor(_NAME, name, nested, (torch.float32,), (groups,))
-    values = state.nested_quant_map[state.absmax.int()]  # pyright: ignore[reportOptionalSubscript]
-    spread = nested.repeat_interleave(state.nested_blocksize)[:blocks]
-    return values * spread + state.offset
+    absmax, nested = entry["absmax"], entry.get("nested_absmax")
+    if nested is None:
+        check(_NAME, "absmax", absmax, (torch.float32,), (blocks,))
+        return absmax
+    values, size = entry.get("nested_quant_map"), int(entry.get("nested_blocksize", 0))
+    check(_NAME, "absmax", absmax, (torch.uint8,), (blocks,))
+    check(_NAME, "nested_quant_map", values, (torch.float32,), (_INDEXES,))
+    check(_NAME, "nested_absmax", nested, (torch.float32,), (math.ceil(blocks / size),))
+    spread = nested.repeat_interleave(size)[:blocks]
+    return values[absmax.int()] * spread + float(entry.get("nested_offset", 0.0))
 
 
-def _of_object(state: Any) -> _State:
-    """The state of a bitsandbytes.functional.QuantState."""
-    try:
-        nested = state.state2 if state.nested else None
-        return _State(
-            state.absmax,
-            state.code,
-            tuple(state.shape),
-            state.blocksize,
-            state.dtype,
-            *(() if nested is None else (nested.absmax, nested.code, nested.blocksize)),
-            *(() if nested is None else (float(state.offset),)),
-        )
-    except AttributeError:
+def _entry(state: Any) -> Mapping[str, Any]:
+    """The tensors and facts by the names that bitsandbytes saves them by."""
+    if hasattr(state, "as_dict"):  # a bitsandbytes.functional.QuantState
+        return state.as_dict()
+    if not hasattr(state, "items"):
         raise TypeError(
             f"{_NAME}: state is {type(state).__name__}, but it must be the quant_state of a "
             "Params4bit or a dict of tensors; pass one of these."
-        ) from None
-
-
-def _of_mapping(state: Mapping[str, Any]) -> _State:
-    """The state of the tensors of a checkpoint."""
-    tensors: dict[str, Any] = {}
+        )
+    entry: dict[str, Any] = {}
     for name, tensor in state.items():
-        start = name.rfind(_PREFIX)
-        tensors[_PREFIX if start >= 0 else name.rpartition(".")[2]] = tensor
+        entry[_PREFIX if _PREFIX in name else name.rpartition(".")[2]] = tensor
     for name in ("absmax", "quant_map", _PREFIX):
-        if name not in tensors:
+        if name not in entry:
             shown = f"{_PREFIX}nf4 (or fp4)" if name == _PREFIX else name
             raise RuntimeError(
                 f"{_NAME}: state has no {shown}, but only {', '.join(map(repr, state)) or 'none'}; "
                 "pass all tensors of the checkpoint that belong to the weight."
             )
-    facts = json.loads(bytes(tensors[_PREFIX].tolist()))
-    dtype = getattr(torch, str(facts.get("dtype", "float16")))
-    return _State(
-        tensors["absmax"],
-        tensors["quant_map"],
-        tuple(facts["shape"]),
-        int(facts["blocksize"]),
-        dtype,
-        tensors.get("nested_absmax"),
-        tensors.get("nested_quant_map"),
-        int(facts.get("nested_blocksize", 0)),
-        float(facts.get("nested_offset", 0.0)),
-    )
+    return entry | json.loads(bytes(entry[_PREFIX].tolist()))

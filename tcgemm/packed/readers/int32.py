@@ -16,11 +16,12 @@ import torch
 
 from tcgemm.packed.codes import MIDDLE, pack_nibbles
 from tcgemm.packed.formats import FLOATS
-from tcgemm.packed.readers.checks import check_tensor, divided, shown_dtype
-from tcgemm.packed.weight import PackedWeight
+from tcgemm.packed.readers.checks import check, made
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tcgemm.packed.weight import PackedWeight
 
 _PER_WORD = 8
 _IN_ORDER = tuple(range(_PER_WORD))
@@ -62,7 +63,7 @@ def from_gptq(
             other ("desc_act": true with groups).
     """
     function = "tcgemm.packed.from_gptq"
-    check_tensor(function, "qweight", qweight, (torch.int32,), ("K/8", "N"))
+    check(function, "qweight", qweight, (torch.int32,), ("K/8", "N"))
     if version not in (1, 2):
         raise RuntimeError(
             f"{function}: version is {version!r}, but there are 1 (the format 'gptq') and 2 "
@@ -71,7 +72,7 @@ def from_gptq(
     k, n = qweight.shape[0] * _PER_WORD, qweight.shape[1]
     _check_groups(function, k, n, scales, qzeros)
     if g_idx is not None:
-        check_tensor(function, "g_idx", g_idx, (torch.int32, torch.int64), (k,))
+        check(function, "g_idx", g_idx, (torch.int32, torch.int64), (k,))
         size = k // max(scales.shape[0], 1)
         if not torch.equal(g_idx.cpu().long(), torch.arange(k) // max(size, 1)):
             raise RuntimeError(
@@ -81,7 +82,7 @@ def from_gptq(
             )
     codes = _unpacked(qweight.t(), _IN_ORDER)
     zeros = None if qzeros is None else _unpacked(qzeros, _IN_ORDER) + (2 - version)
-    return _made(function, codes, scales, zeros, dtype)
+    return _weight(function, codes, scales, zeros, dtype)
 
 
 def from_awq(
@@ -110,15 +111,15 @@ def from_awq(
         RuntimeError: a dtype or a shape is another one.
     """
     function = "tcgemm.packed.from_awq"
-    check_tensor(function, "qweight", qweight, (torch.int32,), ("K", "N/8"))
+    check(function, "qweight", qweight, (torch.int32,), ("K", "N/8"))
     k, n = qweight.shape[0], qweight.shape[1] * _PER_WORD
     _check_groups(function, k, n, scales, qzeros)
     zeros = None if qzeros is None else _unpacked(qzeros, _AWQ)
-    return _made(function, _unpacked(qweight, _AWQ).t(), scales, zeros, dtype)
+    return _weight(function, _unpacked(qweight, _AWQ).t(), scales, zeros, dtype)
 
 
 def _check_groups(function: str, k: int, n: int, scales: Tensor, qzeros: Tensor | None) -> None:
-    check_tensor(function, "scales", scales, FLOATS, ("G", n))
+    check(function, "scales", scales, FLOATS, ("G", n))
     groups = scales.shape[0]
     if groups == 0 or k % groups:
         raise RuntimeError(
@@ -126,7 +127,7 @@ def _check_groups(function: str, k: int, n: int, scales: Tensor, qzeros: Tensor 
             "pass the tensors of one layer."
         )
     if qzeros is not None:
-        check_tensor(function, "qzeros", qzeros, (torch.int32,), (groups, n // _PER_WORD))
+        check(function, "qzeros", qzeros, (torch.int32,), (groups, n // _PER_WORD))
 
 
 def _unpacked(words: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -136,7 +137,7 @@ def _unpacked(words: Tensor, order: tuple[int, ...]) -> Tensor:
     return codes.flatten(-2).to(torch.uint8)
 
 
-def _made(
+def _weight(
     function: str,
     codes: Tensor,
     scales: Tensor,
@@ -144,20 +145,9 @@ def _made(
     dtype: torch.dtype | str | None,
 ) -> PackedWeight:
     """The weight of codes (N, K), and of scales and zero points (G, N)."""
-    dtype = shown_dtype(function, dtype)
-    k, groups = codes.shape[1], scales.shape[0]
-    size, spread = divided(function, "int4", k, k // groups, scales.detach().t())
-    points = None
-    if zeros is None:
-        codes = codes ^ MIDDLE
-    else:
-        points = divided(function, "int4", k, k // groups, zeros.t())[1].contiguous()
-    return PackedWeight.from_parts(
-        pack_nibbles(codes),
-        spread.contiguous(),
-        "int4",
-        k=k,
-        group_size=size,
-        zero_points=points,
-        dtype=dtype,
-    )
+    k = codes.shape[1]
+    points = None if zeros is None else zeros.t().contiguous()
+    codes = pack_nibbles(codes ^ MIDDLE if zeros is None else codes)
+    scales = scales.detach().t().contiguous()
+    size = k // scales.shape[1]
+    return made(function, "int4", codes, k, size, dtype, scales=scales, zero_points=points)

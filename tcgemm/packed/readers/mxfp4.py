@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.packed.readers.checks import check_tensor, shown_dtype
-from tcgemm.packed.weight import PackedWeight
+from tcgemm.packed.readers.checks import check, made
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tcgemm.packed.weight import PackedWeight
 
 _NAME = "tcgemm.packed.from_mxfp4"
 _BYTES = 16  # of a block
@@ -39,14 +40,8 @@ def from_mxfp4(
         TypeError: an argument is no tensor.
         RuntimeError: a dtype or a shape is another one.
     """
-    check_tensor(_NAME, "blocks", blocks, (torch.uint8,), ("N", "K/32", _BYTES))
+    check(_NAME, "blocks", blocks, (torch.uint8,), ("N", "K/32", _BYTES))
     n, groups = blocks.shape[:2]
-    check_tensor(_NAME, "scales", scales, (torch.uint8, torch.float8_e8m0fnu), (n, groups))
-    dtype = shown_dtype(_NAME, dtype)
-    return PackedWeight.from_parts(
-        blocks.reshape(n, groups * _BYTES),
-        scales.view(torch.float8_e8m0fnu),
-        "mxfp4",
-        group_size=32,
-        dtype=dtype,
-    )
+    check(_NAME, "scales", scales, (torch.uint8, torch.float8_e8m0fnu), (n, groups))
+    codes, scales = blocks.reshape(n, groups * _BYTES), scales.view(torch.float8_e8m0fnu)
+    return made(_NAME, "mxfp4", codes, groups * 32, 32, dtype, scales=scales)

@@ -11,13 +11,15 @@ A tensor is told by the name of its class, so torchao is not imported.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
 from tcgemm.packed.codes import MIDDLE, pack_nibbles
-from tcgemm.packed.readers.checks import divided, shown_dtype
-from tcgemm.packed.weight import PackedWeight
+from tcgemm.packed.readers.checks import made
+
+if TYPE_CHECKING:
+    from tcgemm.packed.weight import PackedWeight
 
 _NAME = "tcgemm.packed.from_torchao"
 _HIGH = 0x88  # flips the sign bits of two codes in a byte
@@ -48,7 +50,6 @@ def from_torchao(weight: Any, *, dtype: torch.dtype | str | None = None) -> Pack
         RuntimeError: the weight has another class, other groups, or scales in the order of a
             kernel.
     """
-    dtype = shown_dtype(_NAME, dtype)
     kind = type(weight.data if isinstance(weight, torch.nn.Parameter) else weight).__name__
     reader = _READERS.get(kind)
     if reader is None:
@@ -73,30 +74,22 @@ def _group(weight: Any) -> int:
     return columns
 
 
-def _int4(weight: Any, dtype: torch.dtype) -> PackedWeight:
+def _int4(weight: Any, dtype: Any) -> PackedWeight:
     if getattr(weight, "act_pre_scale", None) is not None:
         _refuse(
             "weight has act_pre_scale, which multiplies the input, and a PackedWeight has none; "
             "multiply the input by it, and pass the weight without"
         )
-    k, size = weight.shape[1], _group(weight)
-    group, scales = divided(_NAME, "int4", k, size, weight.scale.t())
-    _, offsets = divided(_NAME, "int4", k, size, weight.zero_point.t())
+    scales = weight.scale.t().contiguous()
+    parts = {"scales": scales, "offsets": weight.zero_point.t().to(scales.dtype).contiguous()}
     codes = weight.qdata.view(torch.uint8) ^ _HIGH
-    return PackedWeight.from_parts(
-        codes,
-        scales.contiguous(),
-        "int4",
-        k=k,
-        group_size=group,
-        offsets=offsets.to(scales.dtype).contiguous(),
-        dtype=dtype,
-    )
+    return made(_NAME, "int4", codes, weight.shape[1], _group(weight), dtype, **parts)
 
 
-def _intx(weight: Any, dtype: torch.dtype) -> PackedWeight:
+def _intx(weight: Any, dtype: Any) -> PackedWeight:
     k, size = weight.shape[1], _group(weight)
-    points = weight.zero_point
+    codes, points = weight.qdata, weight.zero_point
+    parts = {"scales": weight.scale.contiguous()}
     symmetric = not bool(points.any())
     if weight.activation_quantization is not None:
         _refuse("weight quantises its input as well, and a PackedWeight does not; pass another")
@@ -105,20 +98,14 @@ def _intx(weight: Any, dtype: torch.dtype) -> PackedWeight:
             _refuse(
                 "weight has int8 codes with zero points, and a PackedWeight has none; pass int4"
             )
-        group, scales = divided(_NAME, "int8", k, size, weight.scale)
-        options: dict[str, Any] = {"group_size": group, "dtype": dtype}
-        return PackedWeight.from_parts(weight.qdata, scales, "int8", **options)
+        return made(_NAME, "int8", codes, k, size, dtype, **parts)
     if str(weight.target_dtype) != "torch.int4":  # torch's stubs have no int4
         _refuse(f"weight has codes of {weight.target_dtype}; pass one of torch.int4 or torch.int8")
-    group, scales = divided(_NAME, "int4", k, size, weight.scale)
-    options = {"k": k, "group_size": group, "dtype": dtype}
-    codes = weight.qdata
     if not symmetric:
-        _, points = divided(_NAME, "int4", k, size, points)
-        options["zero_points"] = (points + MIDDLE).to(torch.uint8).contiguous()
+        parts["zero_points"] = (points + MIDDLE).to(torch.uint8).contiguous()
         codes = codes + MIDDLE
     codes = pack_nibbles((codes & 15).to(torch.uint8))
-    return PackedWeight.from_parts(codes, scales.contiguous(), "int4", **options)
+    return made(_NAME, "int4", codes, k, size, dtype, **parts)
 
 
 def _scaled(weight: Any, size: int) -> torch.Tensor:
@@ -134,27 +121,20 @@ def _scaled(weight: Any, size: int) -> torch.Tensor:
     return weight.scale.reshape(weight.shape[0], -1)
 
 
-def _mx(weight: Any, dtype: torch.dtype) -> PackedWeight:
+def _mx(weight: Any, dtype: Any) -> PackedWeight:
     if weight.elem_dtype is not torch.float4_e2m1fn_x2:
         _refuse(f"weight has elements of {weight.elem_dtype}; pass torch.float4_e2m1fn_x2")
-    scales = _scaled(weight, 32)
-    codes = weight.qdata.view(torch.uint8)
-    return PackedWeight.from_parts(codes, scales, "mxfp4", group_size=32, dtype=dtype)
+    scales, codes = _scaled(weight, 32), weight.qdata.view(torch.uint8)
+    return made(_NAME, "mxfp4", codes, weight.shape[1], 32, dtype, scales=scales)
 
 
-def _nvfp4(weight: Any, dtype: torch.dtype) -> PackedWeight:
-    scales = _scaled(weight, 16)
+def _nvfp4(weight: Any, dtype: Any) -> PackedWeight:
+    scales, codes = _scaled(weight, 16), weight.qdata.view(torch.uint8)
     whole = weight.per_tensor_scale
     if whole is None:
         whole = torch.ones((), dtype=torch.float32, device=scales.device)
-    return PackedWeight.from_parts(
-        weight.qdata.view(torch.uint8),
-        scales.view(torch.float8_e4m3fn),
-        "nvfp4",
-        group_size=16,
-        global_scale=whole.float().reshape(()),
-        dtype=dtype,
-    )
+    parts = {"scales": scales.view(torch.float8_e4m3fn), "global_scale": whole.float().reshape(())}
+    return made(_NAME, "nvfp4", codes, weight.shape[1], 16, dtype, **parts)
 
 
 _READERS = {
