@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import io
 
 import pytest
 import torch
@@ -22,6 +21,7 @@ from tcgemm.nn import Float8Linear
 from tcgemm.quant.weight import QuantizedWeight
 
 from support import processes
+from support.cases import reloaded
 from support.processes import in_processes
 
 STEPS = 5
@@ -185,10 +185,7 @@ def test_without_fully_shard_the_weight_is_its_data():
     same = copy.deepcopy(model)
     assert losses_of(model) == losses_of(same) == losses_of(expected)
     assert type(model(ones(2))) is torch.Tensor
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    file.seek(0)
-    state_of_file = torch.load(file)  # with weights_only
+    state_of_file = reloaded(model.state_dict())
     assert type(state_of_file["0.weight"]) is torch.Tensor
     torch.testing.assert_close(state_of_file, dict(expected.state_dict()), rtol=0, atol=0)
 

@@ -1,8 +1,6 @@
 """Products of DTensors, and tensor-parallel tcgemm.nn.Linear, in two processes."""
 
 import itertools
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -19,7 +17,7 @@ from torch.distributed.tensor.parallel import (
 import tcgemm
 from tcgemm.ops.dtensor import full_tensor
 
-from support import processes
+from support import processes, programs
 from support.processes import in_processes
 from support.samples import some
 
@@ -233,5 +231,5 @@ before = "tcgemm.ops.sharding" in sys.modules
 import torch.distributed.tensor
 print(before, "tcgemm.ops.sharding" in sys.modules)
 """
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    process = programs.run(program)
     assert process.stdout.split() == [str(first != "tcgemm"), "True"], process.stderr

@@ -1,9 +1,6 @@
 """Calls of emulate.mma that cannot be answered get a sentence; unusual ones an answer."""
 
 import ctypes
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,8 @@ import torch
 
 import tcgemm
 from tcgemm import _lab, emulate
+
+from support.programs import last_error
 
 ROW = "mma.m16n8k16.f32.f16.f16"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16"
@@ -173,20 +172,13 @@ def test_result_is_on_the_device_of_a():
     assert result.is_cuda and torch.equal(result.cpu(), call(a, b))
 
 
-def run(script, **variables):
-    """(the exit status, the last line of stderr) of a script."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(tcgemm.__file__).parents[1]), **variables}
-    process = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-    )
-    return process.returncode, (process.stderr.strip().splitlines() or [""])[-1]
-
-
 def test_the_library_is_loaded_on_first_use(tmp_path):
     missing = str(tmp_path / "libtcgemm_lab.so")
-    code, line = run("import tcgemm; tcgemm.emulate", TCGEMM_LAB_LIBRARY=missing)
+    code, line = last_error("import tcgemm; tcgemm.emulate", TCGEMM_LAB_LIBRARY=missing)
     assert code == 0, line
-    code, line = run("import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=missing)
+    code, line = last_error(
+        "import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=missing
+    )
     assert code == 1 and f"{missing} (from TCGEMM_LAB_LIBRARY), which is not there" in line
     assert "TCGEMM_BUILD_LAB=0" in line
 
@@ -199,7 +191,9 @@ def test_another_library_is_refused(tmp_path, text, words):
     if text:
         file = tmp_path / "libtext.so"
         file.write_text("no library")
-    code, line = run("import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=str(file))
+    code, line = last_error(
+        "import tcgemm; tcgemm.emulate.instructions()", TCGEMM_LAB_LIBRARY=str(file)
+    )
     assert code == 1 and words in line and "setup.py" in line
 
 

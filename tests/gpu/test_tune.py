@@ -1,8 +1,6 @@
 """tcgemm.tune on a GPU: its file, a later process that takes it, and results within the bound."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,7 +10,7 @@ from tcgemm.ops import query, tuned
 from tcgemm.testing import machine
 from tcgemm.tuning.candidates import name_of
 
-from support import reference
+from support import programs, reference
 
 pytestmark = pytest.mark.gpu
 
@@ -48,8 +46,7 @@ def operands(m, n, k):
 
 
 def later(shapes=SHAPES) -> dict[str, list]:
-    command = [sys.executable, "-c", PROGRAM, json.dumps(shapes)]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process = programs.run(PROGRAM, json.dumps(shapes))
     assert process.returncode == 0 and not process.stderr, process.stderr
     return json.loads(process.stdout)
 

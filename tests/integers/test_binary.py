@@ -1,7 +1,6 @@
 """BinaryTensor and binary_mm: the format, its views and copies, and every operation."""
 
 import copy
-import io
 import itertools
 
 import numpy
@@ -14,7 +13,7 @@ from tcgemm import BinaryTensor
 from tcgemm.integers.binary import OPERATIONS
 
 from support import subbyte
-from support.cases import S32
+from support.cases import S32, reloaded
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 
@@ -63,10 +62,7 @@ def test_copies_have_the_elements_and_bytes_of_their_own():
         for other in (x.clone(), copy.deepcopy(x), x.to("cpu", copy=True)):
             assert torch.equal(other.to_bool(), x.to_bool())
             assert other.bytes.data_ptr() != x.bytes.data_ptr()
-        file = io.BytesIO()
-        torch.save(x, file)
-        file.seek(0)
-        assert torch.equal(torch.load(file, weights_only=True).to_bool(), x.to_bool())
+        assert torch.equal(reloaded(x).to_bool(), x.to_bool())
 
 
 def test_it_says_what_it_is():

@@ -1,7 +1,6 @@
 """Int4Tensor: the format, its views and copies, and exact products of every mix of signs."""
 
 import copy
-import io
 import itertools
 
 import numpy
@@ -13,7 +12,7 @@ import tcgemm
 from tcgemm import Int4Tensor
 
 from support import subbyte
-from support.cases import BF16, F32, S8, S32
+from support.cases import BF16, F32, S8, S32, reloaded
 
 every_sign = pytest.mark.parametrize("signs", subbyte.SIGNS, ids=str)
 
@@ -84,10 +83,7 @@ def test_copies_have_the_elements_and_bytes_of_their_own():
             assert other.signed is x.signed
             assert other.byte_dim == x.byte_dim
             assert other.bytes.data_ptr() != x.bytes.data_ptr()
-        file = io.BytesIO()
-        torch.save(x, file)
-        file.seek(0)
-        loaded = torch.load(file, weights_only=True)
+        loaded = reloaded(x)
         assert torch.equal(loaded.to_int8(), x.to_int8())
         assert loaded.dtype is x.dtype
 

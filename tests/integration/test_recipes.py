@@ -5,8 +5,6 @@ docs/recipes/onnx.md.
 """
 
 import importlib
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ import tcgemm
 from tcgemm import _library
 from tcgemm.nn import QuantLinear, SparseLinear24
 
-from support import pages
+from support import pages, programs
 
 
 def need(*names):
@@ -110,7 +108,7 @@ assert "an operator writes into weight" in error(model.merge_and_unload)
 @pytest.mark.nightly
 @need("peft")
 def test_limits_of_peft_without_the_import():
-    subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=300)
+    programs.run(WITHOUT, check=True, timeout=300)
 
 
 @need("onnxscript")
@@ -147,8 +145,7 @@ print(tuple(load(file)(torch.ones(2, 16)).shape), "tcgemm" in sys.modules)
 
 def loaded_without_tcgemm(file, kind):
     """The output of a process that loads the file without the operators, then with the library."""
-    command = [sys.executable, "-c", LOAD, str(file), str(_library.path().resolve()), kind]
-    process = subprocess.run(command, capture_output=True, text=True)
+    process = programs.run(LOAD, file, _library.path().resolve(), kind)
     assert process.returncode == 0, process.stderr
     return process.stdout
 

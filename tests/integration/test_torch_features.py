@@ -6,7 +6,6 @@ same model after tcgemm.swap_linear, and both must give the same.
 
 import copy
 import functools
-import io
 import pickle
 import threading
 
@@ -23,6 +22,7 @@ from torch.utils import benchmark, checkpoint
 import tcgemm
 
 from support.calls import Counter
+from support.cases import reloaded
 
 X = torch.linspace(-1, 1, 12 * 32).reshape(12, 32)
 Y = torch.linspace(1, -1, 12 * 16).reshape(12, 16)
@@ -202,11 +202,8 @@ def pickled(swap):
 
 
 def saved_and_loaded(swap):
-    buffer = io.BytesIO()
-    torch.save(swap(model()).state_dict(), buffer)
-    buffer.seek(0)
     module = swap(torch.nn.Sequential(*model()))
-    module.load_state_dict(torch.load(buffer, weights_only=True))
+    module.load_state_dict(reloaded(swap(model()).state_dict()))
     return [module(X)]
 
 

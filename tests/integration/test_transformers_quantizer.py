@@ -2,8 +2,6 @@
 
 import gc
 import json
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -11,7 +9,7 @@ import torch
 
 import tcgemm
 
-from support import transformer_models
+from support import programs, transformer_models
 from support.source_tree import ROOT
 from support.transformer_models import every_model, gpt2, layers, llama, logits, transformers
 
@@ -175,7 +173,7 @@ def test_without_the_import_transformers_names_the_method(saved, tmp_path):
         "from transformers import LlamaForCausalLM\n"
         f"LlamaForCausalLM.from_pretrained({str(tmp_path / 'q')!r})"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    run = programs.run(script, cwd=ROOT)
     assert "Unknown quantization type, got tcgemm" in run.stderr
 
 

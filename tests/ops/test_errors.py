@@ -7,8 +7,6 @@ packed_weight_errors.py, of int4 and bits in subbyte_errors.py.
 """
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +17,7 @@ from tcgemm import _library, info
 from support import (
     backward_errors,
     packed_weight_errors,
+    programs,
     scaled_errors,
     sparse_errors,
     subbyte_errors,
@@ -370,7 +369,7 @@ def test_meta_tensors_need_the_python_package(call, name):
         f"import torch; torch.ops.load_library({str(_library.path())!r}); "
         f"x = torch.empty(2, 2, device='meta'); torch.ops.tcgemm.{call}"
     )
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    process = programs.run(script)
     operator = call.split("(")[0]
     assert f"RuntimeError: tcgemm.{operator}: {name} is on meta, and only the" in process.stderr
     assert "import tcgemm first." in process.stderr

@@ -1,13 +1,12 @@
 """torch.utils.flop_counter.FlopCounterMode counts tcgemm's products as it counts torch's."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import tcgemm
+
+from support import programs
 
 X, W = torch.randn(6, 16, requires_grad=True), torch.randn(8, 16, requires_grad=True)
 BATCH, C = torch.randn(3, 6, 16, requires_grad=True), torch.randn(6, 8)
@@ -101,5 +100,5 @@ def test_the_order_of_imports_does_not_matter(first):
         "mode.__enter__(); tcgemm.mm(torch.ones(2, 3), torch.ones(3, 4)); "
         "print(mode.get_total_flops())"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    result = programs.run(program)
     assert result.stdout.split() == [str(first != "tcgemm"), "48"], result.stderr

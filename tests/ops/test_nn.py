@@ -1,7 +1,6 @@
 """tcgemm.nn.Linear as a torch.nn.Linear, and swap_linear there and back."""
 
 import copy
-import io
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ from torch.nn.utils import prune
 import tcgemm
 
 from support import cases
+from support.cases import reloaded
 from support.gpu import missing, older
 
 
@@ -75,10 +75,7 @@ def test_copies_saves_and_conversions():
         converted = copy.deepcopy(layer).to(dtype)
         assert converted(x.to(dtype)).dtype is dtype
     assert copy.deepcopy(layer).half()(x.half()).dtype is torch.float16
-    file = io.BytesIO()
-    torch.save(layer.state_dict(), file)
-    file.seek(0)
-    nn.Linear(8, 4).load_state_dict(torch.load(file, weights_only=True))
+    nn.Linear(8, 4).load_state_dict(reloaded(layer.state_dict()))
 
 
 class Block(nn.Module):

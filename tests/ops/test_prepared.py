@@ -6,8 +6,6 @@ Linear that prepares its weight by itself.
 """
 
 import copy
-import io
-import pickle
 import re
 from types import SimpleNamespace
 
@@ -22,6 +20,7 @@ from tcgemm.ops import prepared as prepared_module
 from tcgemm.ops.prepared import TensorVersionGuard
 
 from support.calls import Recorder
+from support.cases import copies
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
@@ -137,14 +136,10 @@ def test_small_weights(shape):
 def test_copies_are_prepared_where_they_land():
     w = torch.nn.Parameter(W.clone())
     p = tcgemm.prepare(w)
-    file = io.BytesIO()
-    torch.save(p, file)
-    file.seek(0)
-    copies = [copy.deepcopy(p), pickle.loads(pickle.dumps(p)), torch.load(file, weights_only=False)]
-    copies += [copy.deepcopy(p.t()).t(), pickle.loads(pickle.dumps(p.t())).t()]
+    others = [*copies(p), *(transpose.t() for transpose in copies(p.t()))]
     with torch.no_grad():
         w.zero_()  # the copies are others'
-    for other in copies:
+    for other in others:
         assert other.weight is not w and isinstance(other.weight, torch.nn.Parameter)
         assert other.fresh and torch.equal(tcgemm.linear(X, other), tcgemm.linear(X, W))
 

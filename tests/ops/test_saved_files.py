@@ -4,7 +4,6 @@ tests/support/saved_files.py says what is in tests/data/saved. Where the tcgemm 
 loaded it with weights_only=True, so does every later one.
 """
 
-import io
 import json
 import pickle
 import pickletools
@@ -18,6 +17,7 @@ import tcgemm
 from tcgemm import saved_names
 
 from support import saved_files
+from support.cases import reloaded
 from support.saved_files import FLAGS, FOLDER, bits, empty, file_of
 
 FACTS = json.loads((FOLDER / "facts.json").read_text())
@@ -46,13 +46,6 @@ def load(name):
 
 def pickled():
     return pickle.loads(file_of("all", "pickle").read_bytes())
-
-
-def saved_again(value):
-    file = io.BytesIO()
-    torch.save(value, file)
-    file.seek(0)
-    return torch.load(file, weights_only=False)
 
 
 def check_tensor(w, name):
@@ -85,7 +78,7 @@ def check_result(model, name):
 def check_model(model, name):
     check_state(model.state_dict(), name)
     check_result(model, name)
-    check_state(saved_again(model).state_dict(), name)
+    check_state(reloaded(model, weights_only=False).state_dict(), name)
 
 
 def test_what_loaded_with_weights_only():

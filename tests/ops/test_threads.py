@@ -1,7 +1,5 @@
 """Operators called from several Python threads at once, on the CPU and on several CUDA streams."""
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +9,7 @@ import torch
 
 import tcgemm
 
-from support import cases, dtype_matrix, reference
+from support import cases, dtype_matrix, programs, reference
 from support.cases import F32, S32
 
 THREADS = 6
@@ -159,9 +157,8 @@ assert right == [True] * 8, right
 @pytest.mark.parametrize("device", cases.DEVICES)
 def test_first_calls_of_a_process_come_at_once(device):
     """The first thread sets up what is set up once, such as the shared memory of a kernel."""
-    command = [sys.executable, "-c", FIRST_CALLS.format(device=device)]
     folder = Path(tcgemm.__file__).parents[1]
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    process = programs.run(FIRST_CALLS.format(device=device), cwd=folder, timeout=120)
     assert process.returncode == 0, process.stderr
 
 

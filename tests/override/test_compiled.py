@@ -1,7 +1,5 @@
 """Under torch.compile products become torch.ops.tcgemm_use.product with their epilogue."""
 
-import subprocess
-import sys
 import uuid
 from collections import Counter
 
@@ -14,7 +12,7 @@ import tcgemm
 from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.override import fold
 
-from support import reference
+from support import programs, reference
 from support.uses import by_torch, integers
 
 config = torch._inductor.config
@@ -285,7 +283,7 @@ with tcgemm.use() as u:
 assert torch._inductor.config.post_grad_custom_pre_pass is None
 assert set(waiting()) <= set(before)
 """
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    process = programs.run(program)
     assert process.returncode == 0, process.stderr
 
 

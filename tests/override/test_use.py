@@ -2,8 +2,6 @@
 
 import gc
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 
 import tcgemm
 
+from support import programs
 from support.calls import Recorder
 from support.uses import registered_kernels
 
@@ -218,7 +217,7 @@ late = Late()
 assert u.report().taken == 1
 {end}
 """
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    process = programs.run(program)
     assert (process.returncode, process.stderr) == (0, "")
 
 

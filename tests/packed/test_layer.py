@@ -1,7 +1,6 @@
 """tcgemm.nn.PackedLinear: states, copies, moves, gradients, swap_linear, torch.compile, QLoRA."""
 
 import copy
-import io
 import pickle
 
 import pytest
@@ -12,7 +11,7 @@ from torch import nn
 import tcgemm
 from tcgemm.nn import PackedLinear
 
-from support.cases import DEVICES
+from support.cases import DEVICES, copies
 from support.packed_weight_cases import TABLE, bits
 
 FORMATS = ("int4", "int8", "e4m3", "nf4", "fp4", "mxfp4", "nvfp4", "table")
@@ -170,14 +169,7 @@ def test_missing_and_unexpected_parts_are_named():
 def test_copies(format):
     module = layer(format)
     expected = module(X)
-    file = io.BytesIO()
-    torch.save(module, file)
-    file.seek(0)
-    for copy_of_it in (
-        copy.deepcopy(module),
-        pickle.loads(pickle.dumps(module)),
-        torch.load(file, weights_only=False),
-    ):
+    for copy_of_it in copies(module):
         assert copy_of_it._packed is None and torch.equal(copy_of_it(X), expected)
     assert module._packed is not None
 

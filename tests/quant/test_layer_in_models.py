@@ -1,7 +1,6 @@
 """tcgemm.nn.QuantLinear in models: what other code reads of its weight, parameters, averages."""
 
 import copy
-import io
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch.optim.swa_utils import AveragedModel
 import tcgemm
 from tcgemm.nn import QuantLinear
 
-from support.cases import BF16, F16, F32
+from support.cases import BF16, F16, F32, reloaded
 
 E4M3, S8 = torch.float8_e4m3fn, torch.int8
 dtypes = pytest.mark.parametrize("dtype", [E4M3, S8], ids=str)
@@ -182,10 +181,7 @@ def test_states_of_words_are_refused():
         layer.load_state_dict({"weight_scale": state["weight_scale"], "bias": state["bias"]})
     with pytest.raises(RuntimeError, match=r'Unexpected key.*"other"'):
         layer.load_state_dict({**state, "other": torch.ones(1)})
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    layer.load_state_dict(torch.load(file, weights_only=True))
+    layer.load_state_dict(reloaded(state))
 
 
 @pytest.mark.nightly

@@ -1,8 +1,6 @@
 """quantized_linear and tcgemm.nn.QuantLinear: values, gradients, state, and the exchange."""
 
 import copy
-import io
-import pickle
 
 import pytest
 import torch
@@ -17,7 +15,7 @@ from tcgemm.nn import QuantLinear
 from tcgemm.ops.activations import activate
 
 from support.calls import Recorder
-from support.cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone
+from support.cases import BF16, F16, F32, FP8, FP8_DEVICES, assert_undone, copies, reloaded
 
 E4M3, E5M2, S8 = torch.float8_e4m3fn, torch.float8_e5m2, torch.int8
 KINDS = (
@@ -269,10 +267,7 @@ def test_state_dicts(dtype, granularity):
     x, expected = torch.randn(3, 140), None
     expected = layer(x)
     options = {"dtype": dtype, "granularity": granularity}
-    file = io.BytesIO()
-    torch.save(layer.state_dict(), file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
+    loaded = reloaded(layer.state_dict())
     for state in (loaded, linear.state_dict(), {k: v.detach() for k, v in loaded.items()}):
         for assign in (False, True):
             fresh = nn.Sequential(QuantLinear(140, 30, **options))
@@ -303,12 +298,8 @@ def test_safetensors():
 def test_copies_and_conversions(dtype, granularity):
     layer = QuantLinear.from_linear(nn.Linear(140, 30), dtype, granularity)
     x = torch.randn(3, 140)
-    file = io.BytesIO()
-    torch.save(layer, file)
-    file.seek(0)
-    for other in (copy.deepcopy(layer), torch.load(file, weights_only=False), layer.to("cpu")):
+    for other in (*copies(layer), layer.to("cpu")):
         assert torch.equal(other(x), layer(x))
-    assert torch.equal(pickle.loads(pickle.dumps(layer))(x), layer(x))
     expected = layer(x.half().float())
     for convert in (nn.Module.half, nn.Module.bfloat16, lambda m: m.to(F16)):
         other = convert(copy.deepcopy(layer))

@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import sys
 
 import pytest
 
 from tcgemm.testing import amx
+
+from support import programs
 
 DIES = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 LIVES = ""
@@ -86,8 +87,7 @@ def test_a_hanging_child_is_ended(machine, monkeypatch):
 
 def run_without_the_variable(code, **environ):
     variables = {name: value for name, value in os.environ.items() if name != amx.VARIABLE}
-    command = [sys.executable, "-c", code]
-    process = subprocess.run(command, env={**variables, **environ}, capture_output=True, text=True)
+    process = programs.run(code, env={**variables, **environ})
     assert process.returncode == 0, process.stderr
     return process
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+from support import programs
+
 # Measured in a process of its own: this one has imported torch._dynamo long ago.
 PROGRAM = """
 import json, resource, sys, time
@@ -27,8 +29,7 @@ print(json.dumps({
 
 def cost():
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    command = [sys.executable, "-c", PROGRAM]
-    result = subprocess.run(command, capture_output=True, check=True, env=environment)
+    result = programs.run(PROGRAM, check=True, env=environment)
     return json.loads(result.stdout)
 
 

@@ -1,10 +1,7 @@
 """The package finds its operator library, or says in one sentence why it cannot use it."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,17 +10,14 @@ import torch
 import tcgemm
 from tcgemm import _library
 
+from support.programs import last_error
+
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 
 
-def run(script, *path, library=None):
-    """(the exit status, the last line of stderr) of a script with these folders on its path."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path or [PACKAGE.parent]))}
-    environment["TCGEMM_LIBRARY"] = str(library or _library.path().resolve())
-    process = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
-    )
-    return process.returncode, (process.stderr.strip().splitlines() or [""])[-1]
+def run(script, library=None):
+    """(the exit status, the last line of stderr) of a script."""
+    return last_error(script, TCGEMM_LIBRARY=str(library or _library.path().resolve()))
 
 
 def test_a_file_that_is_no_library(tmp_path):
@@ -31,6 +25,15 @@ def test_a_file_that_is_no_library(tmp_path):
     file.write_text("no library")
     code, line = run("import tcgemm", library=file)
     assert code == 1 and "could not be loaded into torch" in line and "build it again" in line
+    assert line.startswith("ImportError: ") and torch.__version__ in line and str(file) in line
+    assert "setup.py build_ext --inplace" in line
+
+
+def test_a_missing_library(tmp_path):
+    file = tmp_path / "libabsent.so"
+    _, line = run("import tcgemm", library=file)
+    assert line.startswith(f"ImportError: tcgemm's operator library {file} (from TCGEMM_LIBRARY)")
+    assert torch.__version__ in line and "build it with: " in line
 
 
 def test_another_library():

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from support import sanitize_host
+from support import programs, sanitize_host
 from support.source_tree import ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -56,9 +56,8 @@ def test_fault_is_reported(library, tmp_path, function, report):
     leaks = function in ("leak", "nothing")
     if leaks and not sanitize_host.can_find_leaks(tmp_path):
         pytest.skip("this machine does not let LeakSanitizer run")
-    command = [sys.executable, "-c", PROGRAM, library, function]
     environ = sanitize_host.environment(library, tmp_path, leaks)
-    process = subprocess.run(command, env=environ, capture_output=True, text=True)
+    process = programs.run(PROGRAM, library, function, env=environ)
     assert (process.returncode != 0) == (report is not None and not leaks), process.stderr
     reports = sanitize_host.reports(tmp_path)
     assert len(reports) == (report is not None)

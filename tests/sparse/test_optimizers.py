@@ -2,8 +2,6 @@
 of a dense weight whose gradient is masked, and the states are SparseTensor24 of the same positions.
 """
 
-import io
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,7 +10,7 @@ from torch.optim import SGD, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
 import tcgemm
 from tcgemm import SparseTensor24
 
-from support.cases import BF16, F32, gpu
+from support.cases import BF16, F32, gpu, reloaded
 
 M, N, K = 24, 20, 36
 STEPS = 5
@@ -104,11 +102,8 @@ def test_training_with_adam_and_what_users_put_around_it(form):
         schedule.step()
         losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]
-    file = io.BytesIO()
-    torch.save(step.state_dict(), file)
-    file.seek(0)
     other = AdamW(model.parameters(), lr=0.05)
-    other.load_state_dict(torch.load(file, weights_only=True))
+    other.load_state_dict(reloaded(step.state_dict()))
     state, loaded = step.state[model.weight], other.state[model.weight]
     for name in ("exp_avg", "exp_avg_sq"):
         assert type(loaded[name]) is SparseTensor24

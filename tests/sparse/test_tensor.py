@@ -6,7 +6,6 @@ test_format.py.
 
 import copy
 import functools
-import io
 import pickle
 
 import pytest
@@ -15,7 +14,7 @@ import torch
 import tcgemm
 from tcgemm import SparseTensor24
 
-from support.cases import BF16, DEVICES, E4M3, E5M2, F16, F32, F64, NAMES, S8, U8, gpu
+from support.cases import BF16, DEVICES, E4M3, E5M2, F16, F32, F64, NAMES, S8, U8, gpu, reloaded
 from support.error_asserts import assert_error_message, error_message
 
 DTYPES = (F16, BF16, F32, S8, U8, E4M3, E5M2)
@@ -224,10 +223,7 @@ def test_copies(device):
     for s in variants(device):
         for leaf in (False, True):
             s = s.detach().requires_grad_(leaf)
-            file = io.BytesIO()
-            torch.save({"w": s}, file)
-            file.seek(0)
-            loaded = torch.load(file, weights_only=True)["w"]
+            loaded = reloaded({"w": s})["w"]
             for other in (copy.deepcopy(s), pickle.loads(pickle.dumps(s)), loaded):
                 assert type(other) is SparseTensor24 and same(other, s)
                 assert other.requires_grad is leaf and other.is_leaf
@@ -268,10 +264,7 @@ def test_moves_to_a_gpu_and_back():
         assert on_gpu.device.type == "cuda" and on_gpu.tiles.device.type == "cuda"
         assert same(on_gpu.cpu(), s) and same(on_gpu.to_dense().cpu(), s.to_dense())
         assert (on_gpu.transposed_tiles is not None) is s.transposable
-        file = io.BytesIO()
-        torch.save(on_gpu, file)
-        file.seek(0)
-        assert same(torch.load(file, weights_only=True, map_location="cpu"), s)
+        assert same(reloaded(on_gpu, map_location="cpu"), s)
         target = torch.zeros_like(on_gpu)
         assert same(target.copy_(s), on_gpu)
 

@@ -268,14 +268,19 @@ def waits_for_nothing(work, times=10):
     return busy
 
 
-def copies(module):
-    """The module deep-copied, pickled and saved."""
+def reloaded(value, weights_only=True, **options):
+    """What torch.load reads of what torch.save writes."""
     file = io.BytesIO()
-    torch.save(module, file)
+    torch.save(value, file)
     file.seek(0)
-    yield copy.deepcopy(module)
-    yield pickle.loads(pickle.dumps(module))
-    yield torch.load(file, weights_only=False)
+    return torch.load(file, weights_only=weights_only, **options)
+
+
+def copies(value):
+    """A module or tensor deep-copied, pickled and saved."""
+    yield copy.deepcopy(value)
+    yield pickle.loads(pickle.dumps(value))
+    yield reloaded(value, weights_only=False)
 
 
 def assert_undone(reports, model, before, parameters):

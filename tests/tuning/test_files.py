@@ -3,8 +3,6 @@
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,8 @@ import torch
 import tcgemm
 from tcgemm import _driver, _library, tuning
 from tcgemm.ops import tuned
+
+from support import programs
 
 GPU, RELEASE = "NVIDIA H200", "570.86.15"
 ROW = "sm90a_bf16_f32_64x64x64_w1_s12_tn"
@@ -235,5 +235,5 @@ def test_a_later_process_takes_it(cache):
         "b = torch.empty(4096, 14336, dtype=torch.bfloat16, device='meta').t()\n"
         "print(tcgemm.explain(a, b, device='H200').kernel, torch.cuda.is_initialized())"
     )
-    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    process = programs.run(program)
     assert (process.stdout, process.stderr) == (f"{ROW} False\n", "")
