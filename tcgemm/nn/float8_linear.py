@@ -19,7 +19,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation, check_activation
+from tcgemm.nn.activation import HasActivation
 from tcgemm.nn.loading import Loading, LoadsState
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.stored_weight import KeepsDtypes
@@ -37,12 +37,10 @@ if TYPE_CHECKING:
 
 _NAME = "tcgemm.nn.Float8Linear"
 HISTORY = 16  # steps, as in "FP8 Formats for Deep Learning" by way of NVIDIA's Transformer Engine
-_OPTIONS = ("scaling", "history", "precision")
+_OPTIONS: dict[str, Any] = {"scaling": "current", "history": HISTORY, "precision": None}
 
 
-def _check(
-    scaling: object, history: object, precision: object, batch_invariant: object = False
-) -> None:
+def _check(scaling: object, history: object, precision: object, batch_invariant: object) -> None:
     if batch_invariant:
         raise RuntimeError(
             f"{_NAME}: batch_invariant is True, but the scale of x comes from all rows, and so do "
@@ -137,7 +135,6 @@ class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
         precision: Float8Precision | None = None,
         batch_invariant: bool = False,
     ) -> None:
-        check_activation(_NAME, activation)
         _check(scaling, history, precision, batch_invariant)
         dtype = dtypes.of(_NAME, "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
@@ -250,21 +247,13 @@ def _buffers(weight: Tensor, scaling: Float8Scaling, history: int) -> dict[str, 
 
 
 def _state(
-    module: torch.nn.Linear,
-    scaling: Float8Scaling = "current",
-    history: int = HISTORY,
-    precision: Float8Precision | None = None,
-    batch_invariant: bool = False,
+    module: torch.nn.Linear, batch_invariant: bool = False, **options: Any
 ) -> dict[str, Any]:
-    _check(scaling, history, precision, batch_invariant)
+    options = _OPTIONS | options
+    _check(**options, batch_invariant=batch_invariant)
     follow(module)
-    return {
-        "_buffers": dict(module._buffers) | _buffers(module.weight, scaling, history),
-        "scaling": scaling,
-        "history": history,
-        "precision": precision,
-        "_measured": False,
-    }
+    buffers = _buffers(module.weight, options["scaling"], options["history"])
+    return {"_buffers": dict(module._buffers) | buffers, **options, "_measured": False}
 
 
 def _why_not(module: Any) -> str | None:

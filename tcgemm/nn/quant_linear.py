@@ -19,7 +19,6 @@ import torch
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import check_activation
 from tcgemm.nn.loading import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops.dtensor import is_dtensor, local_bias
@@ -112,30 +111,14 @@ class QuantLinear(StoredWeight):
         check_options(_NAME, dtype, granularity)
         if batch_invariant:
             check_invariant(_NAME, granularity)
-        self.batch_invariant = batch_invariant
-        check_activation(_NAME, activation)
+        self.in_features, self.out_features = in_features, out_features
+        self.dtype, self.granularity = dtype, granularity
+        self.shown_dtype = bias_dtype or torch.get_default_dtype()
+        self.activation, self.batch_invariant = activation, batch_invariant
         shape = (out_features, in_features)
         values = torch.zeros(shape, device=device, dtype=dtype)
         scale = torch.ones(scale_shape(shape, granularity), device=device, dtype=torch.float32)
-        zeros = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
-        shown = bias_dtype or torch.get_default_dtype()
-        self._become(values, scale, zeros, shown, granularity, activation)
-
-    def _become(
-        self,
-        values: Tensor,
-        scale: Tensor,
-        bias: Tensor | None,
-        shown: torch.dtype,
-        granularity: WeightGranularity,
-        activation: Activation | None,
-    ) -> None:
-        self.out_features, self.in_features = values.shape
-        self.dtype = values.dtype
-        self.shown_dtype = shown
-        self.granularity = granularity
-        self.activation = activation
-        self._set_bias(bias)
+        self._set_bias(torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None)
         self._buffers["weight"] = values.view(_BYTES)
         self.register_buffer("weight_scale", scale)
 
@@ -156,21 +139,18 @@ class QuantLinear(StoredWeight):
         torch.nn.Linear, and RuntimeError if a dtype or the granularity is not supported.
         """
         exchange.check_linear(_NAME, linear)
-        dtype = dtypes.of(_NAME, "dtype", dtype, dtypes.QUANTIZED)
-        check_options(_NAME, dtype, granularity)
-        invariant = exchange.inherited_invariance(linear, batch_invariant)
-        if invariant:
-            check_invariant(_NAME, granularity)
-        layer = cls.__new__(cls)
-        torch.nn.Module.__init__(layer)
         weight, bias = linear.weight.detach(), linear.bias
-        values, scale = quantize(weight, dtype, granularity)
-        bias = None if bias is None else bias.detach().clone()
-        activation = getattr(linear, "activation", None)
-        layer._become(values, scale, bias, weight.dtype, granularity, activation)
-        layer.training = linear.training
-        layer.batch_invariant = invariant
-        return layer
+        layer = cls(
+            *(weight.shape[1], weight.shape[0], False, "meta"),
+            dtype=dtype,
+            granularity=granularity,
+            activation=getattr(linear, "activation", None),
+            bias_dtype=weight.dtype,
+            batch_invariant=exchange.inherited_invariance(linear, batch_invariant),
+        )
+        layer.weight, layer.weight_scale = quantize(weight, layer.dtype, granularity)
+        layer._set_bias(None if bias is None else bias.detach().clone())
+        return layer.train(linear.training)
 
     def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
@@ -251,22 +231,23 @@ class QuantLinear(StoredWeight):
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
         weight = state_dict.pop(key, None)
-        if weight is not None and not isinstance(weight, torch.Tensor):
+        if weight is None:
+            return
+        if not isinstance(weight, torch.Tensor):
             raise StateError(
                 f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor; load a state "
                 "that state_dict() made."
             )
-        if weight is not None and weight.dtype in SOURCES:
+        if weight.dtype in SOURCES:
             weight, scale = quantize(weight.detach(), self.dtype, self.granularity)
             state_dict[prefix + "weight_scale"] = scale
-        if weight is not None and weight.dtype is not self.dtype:
+        if weight.dtype is not self.dtype:
             raise StateError(
                 f"{key} is {weight.dtype}, but this QuantLinear has {self.dtype}; make it with "
                 f"dtype={weight.dtype}, or load a weight of torch.float16, torch.bfloat16 or "
                 "torch.float32, which is quantised."
             )
-        if weight is not None:
-            state_dict[key] = weight if loading.assign else weight.view(_BYTES)
+        state_dict[key] = weight if loading.assign else weight.view(_BYTES)
 
 
 _STATE = (

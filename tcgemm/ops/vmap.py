@@ -110,6 +110,22 @@ def loop_over_examples(
     return torch.stack(results), 0
 
 
+def join_rows(
+    function: Callable[..., Any],
+    info: Any,
+    in_dims: Sequence[int | None],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> tuple[Any, Any]:
+    """One product of the rows of all examples, if only the first operand is mapped over; else one
+    for each example."""
+    batch, *others = in_dims
+    if batch is None or any(dim is not None for dim in others):
+        return loop_over_examples(function, info, in_dims, args, kwargs)
+    a, *rest = args
+    return function(a.movedim(batch, 0), *rest, **kwargs), 0
+
+
 def register_one_by_one(name: str, overload: str = "default") -> None:
     """Gives an operator a batching rule that is a loop over the examples."""
     op = getattr(getattr(torch.ops.tcgemm, name), overload)

@@ -182,12 +182,7 @@ def _fake_out(*args, out, **kwargs):
 
 
 def _vmap(info, in_dims, *args, **kwargs):
-    """One product of all rows if only a is mapped over; else one for each example."""
-    batch_a, *others = in_dims
-    if batch_a is None or any(dim is not None for dim in others):
-        return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
-    a, *rest = args
-    return OPERATOR.default(a.movedim(batch_a, 0), *rest, **kwargs), 0
+    return vmap.join_rows(OPERATOR.default, info, in_dims, args, kwargs)
 
 
 def _fake_amax(a, *args, **kwargs):

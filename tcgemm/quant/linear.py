@@ -64,35 +64,29 @@ class QuantizedLinear(Operator):
     constant_names: tuple[str, ...] = ("weight_scale",)
 
     def __init__(
-        self,
-        weight_scale: Tensor | None = None,
-        dtype: torch.dtype | None = None,
-        granularity: str | None = None,
-        work: torch.dtype = torch.bfloat16,
+        self, weight_scale: Tensor | None = None, work: torch.dtype = torch.bfloat16, **own: Any
     ) -> None:
         self.constants: tuple[Tensor | None, ...] = (weight_scale,)
-        self.dtype = dtype
-        self.granularity = granularity
-        self.work = work
+        self.work = work  # the dtype of the products for the gradients
+        self.own = own  # dtype and granularity
 
     def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         return a, b, *self.constants, bias, residual
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
-        own = {"dtype": self.dtype, "granularity": self.granularity}
-        return super().keywords(epilogue) | own
+        return super().keywords(epilogue) | self.own
 
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[QuantizedLinear, Operands]:
         arguments = self.arguments(args, kwargs)
+        own = {name: arguments.get(name) for name in ("dtype", "granularity")}
         work = _work(arguments["a"], arguments["b"])
-        scale, dtype, granularity = map(arguments.get, ("weight_scale", "dtype", "granularity"))
-        return QuantizedLinear(scale, dtype, granularity, work), self.operands(arguments)
+        call = QuantizedLinear(arguments.get("weight_scale"), work, **own)
+        return call, self.operands(arguments)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
-        (scale,) = constants
-        return QuantizedLinear(scale, self.dtype, self.granularity, self.work)
+        return QuantizedLinear(*constants, self.work, **self.own)
 
     def grad_operands(
         self, a: Tensor | None, b: Tensor | None, precision: str | None
@@ -184,14 +178,10 @@ def _fake(x, weight, weight_scale=None, *addends, dtype=None, granularity, out_d
 
 
 def _vmap(info, in_dims, *args, **kwargs):
-    """The batching rule. If only x is mapped over and each row has its own scale, the batch is one
-    call; else each example is."""
-    batch_x, *others = in_dims
-    alone = batch_x is not None and all(dim is None for dim in others)
-    if not alone or kwargs["granularity"] == "tensor":
+    """With the granularity "tensor" each example has a scale of its own."""
+    if kwargs["granularity"] == "tensor":
         return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
-    x, *rest = args
-    return OPERATOR.default(x.movedim(batch_x, 0), *rest, **kwargs), 0
+    return vmap.join_rows(OPERATOR.default, info, in_dims, args, kwargs)
 
 
 _library.impl("quantized_linear", _forward, "CompositeExplicitAutograd")
@@ -283,7 +273,7 @@ def quantized_linear(
         x, bias, residual = dispatch.autocast(x, bias, residual)
     if batch_invariant:
         check_invariant(_NAME, granularity)
-    call = QuantizedLinear(weight_scale, dtype, granularity, _work(x, weight))
+    call = QuantizedLinear(weight_scale, _work(x, weight), dtype=dtype, granularity=granularity)
     epilogue = from_options(options)
     operands = (x, weight, None, bias, residual)
     if traced:
