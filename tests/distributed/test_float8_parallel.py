@@ -7,7 +7,6 @@ import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -20,6 +19,7 @@ from tcgemm.nn import Float8Linear
 from support import processes
 from support.processes import in_processes
 from support.samples import some
+from support.sharding import mesh_of_two_dimensions, shard
 
 STEPS = 4
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -120,12 +120,11 @@ def test_compiled_layers_have_the_same_bits(rank, scaling):
 @in_processes
 def test_fully_shard_of_parallel_layers(rank, scaling):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
-    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=("data", "model"))
+    mesh = mesh_of_two_dimensions()
     model = Mlp(True, scaling)
     parallelize_module(model, mesh["model"], PLAN)
     twin = copy.deepcopy(model)
-    for layer in (twin.up, twin.down, twin):
-        fully_shard(layer, mesh=mesh["data"])
+    shard(twin, mesh=mesh["data"])
     losses, x_grad = trained(model, inputs())
     sharded_losses, sharded_x_grad = trained(twin, inputs())
     assert torch.equal(losses, sharded_losses) and torch.equal(x_grad, sharded_x_grad)

@@ -6,8 +6,6 @@ import pytest
 import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.parallel import parallelize_module
 
@@ -18,6 +16,7 @@ from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
 from support.processes import in_processes
+from support.sharding import mesh_of_two_dimensions, shard
 
 PLAN = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 OPTIONS = {
@@ -164,12 +163,10 @@ def test_states(rank, tmp_path):
 @in_processes
 def test_fully_shard_of_parallel_layers(rank):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
-    names = ("data", "model")
-    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
+    mesh = mesh_of_two_dimensions()
     model = parallelize_module(model_of("straight_through"), mesh["model"], PLAN)
     twin = copy.deepcopy(model)
-    for layer in (*twin, twin):
-        fully_shard(layer, mesh=mesh["data"])
+    shard(twin, mesh=mesh["data"])
     assert torch.equal(trained(model), trained(twin))
     state, exact = twin.state_dict(), model.state_dict()
     assert state.keys() == exact.keys()

@@ -7,7 +7,6 @@ import torch
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import parallelize_module
 
@@ -17,7 +16,9 @@ from tcgemm.nn import Float8Linear, QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.error_asserts import refusal
 from support.processes import in_processes
+from support.sharding import assert_compiled_is_eager, mesh_of_two_dimensions, shard
 
 LAYERS = {
     "int8": {"to": QuantLinear, "dtype": torch.int8},
@@ -223,34 +224,20 @@ def test_a_conv1d(rank):
 @each_class
 @in_processes
 def test_compiled(rank, kind):
-    results = []
-    for compile in (False, True):
-        torch._dynamo.reset()
-        model = parallelize_module(swapped(kind), processes.mesh(), plan())
-        if compile:
-            model.compile(backend="aot_eager", fullgraph=True)
-        x = inputs()
-        out = model(x)
-        out.square().sum().backward()
-        gradients = [parameter.grad.full_tensor() for parameter in model.parameters()]
-        with torch.no_grad():
-            results.append([out, x.grad, model.eval()(x), *gradients])
-    # Compiled code multiplies the gradient of a learning sparse weight otherwise.
-    for index, (exact, result) in enumerate(zip(*results, strict=True)):
-        near = 1e-3 if kind == "learns" and index > 2 else 0
-        assert (result - exact).abs().max() <= near * exact.abs().max()
+    def make():
+        return parallelize_module(swapped(kind), processes.mesh(), plan())
+
+    assert_compiled_is_eager(make, inputs(), kind == "learns")
 
 
 @pytest.mark.parametrize("kind", ["linear", "int8", "sparse"])
 @in_processes
 def test_fully_shard_of_parallel_layers(rank, kind):
     """fully_shard of the parallel layers, over a second dimension of the mesh."""
-    names = ("data", "model")
-    mesh = init_device_mesh(processes.device().type, (1, 2), mesh_dim_names=names)
+    mesh = mesh_of_two_dimensions()
     model = parallelize_module(swapped(kind), mesh["model"], plan())
     twin = copy.deepcopy(model)
-    for layer in (twin.up, twin.down, twin):
-        fully_shard(layer, mesh=mesh["data"])
+    shard(twin, mesh=mesh["data"])
     results = []
     for item in (model, twin):
         x = inputs()
@@ -275,16 +262,10 @@ def test_fully_shard_of_parallel_layers(rank, kind):
         assert torch.equal(twin(inputs()), expected)
 
 
-def error_of(call):
-    with pytest.raises((ValueError, RuntimeError)) as error:
-        call()
-    return str(error.value)
-
-
 @in_processes
 def test_what_is_refused(rank):
     def error(layer, style):
-        return error_of(lambda: parallelize_module(layer, processes.mesh(), style()))
+        return refusal(lambda: parallelize_module(layer, processes.mesh(), style()))
 
     leave = "leave this layer out of the plan, or take another number of processes."
     assert error(QuantLinear(64, 33), ColwiseParallel) == (
@@ -315,7 +296,7 @@ def test_what_is_refused(rank):
     narrow = SparseLinear24(72, 64, dtype=torch.bfloat16)
     layer = parallelize_module(narrow, processes.mesh(), RowwiseParallel())
     for call in (layer.state_dict, lambda: layer.load_state_dict({}, strict=False)):
-        assert error_of(call) == (
+        assert refusal(call) == (
             "tcgemm.nn.SparseLinear24: 8 input features have one byte of positions, which is not "
             "divided; save and load the model before parallelize_module, or choose in_features "
             "that are a multiple of 8 in each process."
@@ -328,7 +309,7 @@ def test_other_meshes(rank):
     grid = init_device_mesh(device.type, (2, 1), mesh_dim_names=("data", "model"))
     for style in (ColwiseParallel, RowwiseParallel):
         for layer in (QuantLinear(64, 64), SparseLinear24(64, 64), nn.Linear(64, 64)):
-            message = error_of(lambda s=style, x=layer: parallelize_module(x, grid, s()))
+            message = refusal(lambda s=style, x=layer: parallelize_module(x, grid, s()))
             assert message == (
                 f"{NAME}.{style.__name__}: the mesh is {grid}, but it must have one dimension; "
                 'pass such a part of it as mesh["model"].'
@@ -338,7 +319,7 @@ def test_other_meshes(rank):
         for whole_layer in (QuantLinear(64, 64), SparseLinear24(64, 64)):
             layer = parallelize_module(whole_layer.to(device), mesh, style())
             x = distribute_tensor(torch.ones(4, 64, device=device), grid["data"], [Replicate()])
-            assert error_of(lambda layer=layer, x=x: layer(x)) == (
+            assert refusal(lambda layer=layer, x=x: layer(x)) == (
                 f"{NAME}.{style.__name__}: x has the mesh {grid['data']}, but "
                 f"{type(layer).__name__} has the mesh {mesh}; pass x.full_tensor(), distributed "
                 "over the mesh of the layer."

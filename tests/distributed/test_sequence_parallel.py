@@ -15,8 +15,9 @@ from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
+from support.error_asserts import refusal
 from support.processes import in_processes
-from support.sharding import LAYERS
+from support.sharding import LAYERS, assert_compiled_is_eager
 
 OURS = [kind for kind, options in LAYERS.items() if options["to"] in (QuantLinear, SparseLinear24)]
 TOKENS, K, N = 6, 64, 48
@@ -134,22 +135,10 @@ def test_placements_of_the_input(rank, kind):
 @every_kind
 @in_processes
 def test_compiled(rank, kind):
-    x = batch()[0].chunk(2, 1)[rank]
-    results = []
-    for compile in (False, True):
-        torch._dynamo.reset()
-        model = parallel(layer_of(kind), use_local_output=True)
-        if compile:
-            model.compile(backend="aot_eager", fullgraph=True)
-        part = x.clone().requires_grad_()
-        out = model(part)
-        out.square().sum().backward()
-        grads = [parameter.grad.full_tensor() for parameter in model.parameters()]
-        results.append([out, part.grad, *grads])
-    for index, (exact, result) in enumerate(zip(*results, strict=True)):
-        # Compiled code multiplies the gradient of a learning sparse weight otherwise.
-        near = 1e-3 if kind == "learns" and index > 1 else 0
-        assert (result - exact).abs().max() <= near * exact.abs().max()
+    def make():
+        return parallel(layer_of(kind), use_local_output=True)
+
+    assert_compiled_is_eager(make, batch()[0].chunk(2, 1)[rank], kind == "learns")
 
 
 @in_processes
@@ -171,25 +160,20 @@ def test_what_is_refused(rank):
     x, _ = batch()
     mesh = processes.mesh()
 
-    def error(call):
-        with pytest.raises((ValueError, RuntimeError)) as message:
-            call()
-        return str(message.value)
-
     grid = init_device_mesh(mesh.device_type, (2, 1))
     for layer in (QuantLinear(K, N), nn.LayerNorm(K)):
-        message = error(lambda layer=layer: parallelize_module(layer, grid, SequenceParallel()))
+        message = refusal(lambda layer=layer: parallelize_module(layer, grid, SequenceParallel()))
         assert message == (
             f"{NAME}: the mesh is {grid}, but it must have one dimension; pass such a part of it "
             'as mesh["model"].'
         )
         assert not isinstance(next(layer.parameters()), DTensor)
     model = parallel(layer_of("int8"))
-    assert error(lambda: model(x[0])) == (
+    assert refusal(lambda: model(x[0])) == (
         f"{NAME}: sequence_dim is 1, but x has the shape (6, 64), and its last dimension has the "
         "features; pass another sequence_dim."
     )
     odd = distribute_tensor(x[:, :5], mesh, [Shard(1)])
-    assert error(lambda: model(odd)) == (
+    assert refusal(lambda: model(odd)) == (
         f"{NAME}: x has the shape (2, 5, 64), but 2 processes do not divide dimension 1; pad x."
     )

@@ -8,7 +8,7 @@ import tcgemm
 
 from support import cases, reference
 from support.cases import BF16, E4M3, F16, F32, F64, S8
-from support.uses import by_torch, integers
+from support.uses import by_torch, integers, same
 
 pytestmark = pytest.mark.gpu
 FLOATS = (F16, BF16, pytest.param(F32, marks=pytest.mark.sm90))
@@ -17,15 +17,6 @@ FLOATS += (pytest.param(F64, marks=pytest.mark.sm90),)
 
 def cuda(*shape, dtype=BF16, largest=4):
     return integers(*shape, dtype=dtype, device="cuda", largest=largest)
-
-
-def same(function, *args, count=1, **options):
-    expected = by_torch(function, *args, **options)
-    with tcgemm.use() as u:
-        result = function(*args, **options)
-    assert (u.report().taken, u.report().left) == (count, 0), u.report()
-    reference.assert_exact(result, expected)
-    assert result.stride() == expected.stride()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

@@ -10,6 +10,7 @@ import torch
 import tcgemm
 
 from support import programs, transformer_models
+from support.error_asserts import error_message
 from support.source_tree import ROOT
 from support.transformer_models import every_model, gpt2, layers, llama, logits, transformers
 
@@ -87,9 +88,7 @@ def test_the_dense_weights_are_freed(name, saved, monkeypatch):
     gc.collect()
     alive = [id(item()) for item in dense if item() is not None]
     assert len(dense) == 15 and alive == [id(model.lm_head.weight)]
-    with pytest.raises(RuntimeError) as error:
-        model.hf_quantizer.report.undo()
-    assert str(error.value) == (
+    assert error_message(lambda: model.hf_quantizer.report.undo()) == (
         "tcgemm.SwapReport.undo: from_pretrained does not keep the weights of before the swap; "
         "load the model without TcgemmConfig, or call "
         "tcgemm.swap_linear(model, to=torch.nn.Linear), which dequantises."
@@ -128,9 +127,7 @@ def test_an_older_transformers_does_not_read_parts(saved, tmp_path, monkeypatch)
     model.save_pretrained(tmp_path / "sparse")
     monkeypatch.delattr(integration.HfQuantizer, "serialized_names")
     monkeypatch.setattr(transformers, "__version__", "5.17.0")
-    with pytest.raises(ImportError) as error:
-        kind.from_pretrained(tmp_path / "sparse")
-    assert str(error.value) == (
+    assert error_message(lambda: kind.from_pretrained(tmp_path / "sparse"), ImportError) == (
         "TcgemmConfig: transformers 5.17.0 reads no weights that are saved in parts, as "
         "SparseLinear24 and other methods save them; expected 5.21 or later: pip install -U "
         "transformers."

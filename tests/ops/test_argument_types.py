@@ -6,6 +6,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
 
+from support.error_asserts import error_message
+
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
 X, WEIGHT = torch.randn(3, 4), torch.randn(5, 4)
 BATCH_A, BATCH_B = A[None], B[None]
@@ -56,19 +58,13 @@ WRONG = {
 QUANTIZED = {"out_dtype", "activation", "precision"}  # the options that quantized_linear has
 
 
-def sentence(call, error=TypeError):
-    with pytest.raises(error) as excinfo:
-        call()
-    return str(excinfo.value)
-
-
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_wrong_type_is_named(way, wrong):
     options, expected = WRONG[wrong]
     if way == "quantized_linear" and not options.keys() <= QUANTIZED:
         pytest.skip("quantized_linear has no such option")
-    text = sentence(lambda: WAYS[way](**options))
+    text = error_message(lambda: WAYS[way](**options), TypeError)
     assert text.startswith(f"tcgemm.{way.split()[0]}: {expected}")
     assert text.endswith(".") and "; " in text and "\n" not in text
 
@@ -76,22 +72,22 @@ def test_a_wrong_type_is_named(way, wrong):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_dtype_that_the_abi_does_not_know(way):
     for name in ("out_dtype", "acc_dtype")[: 1 + (way != "quantized_linear")]:
-        text = sentence(lambda name=name: WAYS[way](**{name: torch.int4}), RuntimeError)
+        text = error_message(lambda name=name: WAYS[way](**{name: torch.int4}))
         assert text.startswith(f"tcgemm.{way.split()[0]}: {name} is torch.int4, but")
 
 
 def test_the_dtype_of_quantized_linear():
-    text = sentence(lambda: CALLS["quantized_linear"](dtype="int4"), RuntimeError)
+    text = error_message(lambda: CALLS["quantized_linear"](dtype="int4"))
     assert text.startswith(
         "tcgemm.quantized_linear: dtype is 'int4', but it must be one of float8_"
     )
-    text = sentence(lambda: CALLS["quantized_linear"](dtype=torch.half), RuntimeError)
+    text = error_message(lambda: CALLS["quantized_linear"](dtype=torch.half))
     assert text.startswith("tcgemm.quantized_linear: dtype is torch.float16, but values are quant")
 
 
 @pytest.mark.parametrize("name", sorted(CALLS.keys() - {"quantized_linear"}))
 def test_amax_is_a_bool(name):
-    text = sentence(lambda: CALLS[name](amax="yes"))
+    text = error_message(lambda: CALLS[name](amax="yes"), TypeError)
     assert text == f"tcgemm.{name}: amax is 'yes', but it must be True or False."
     assert CALLS[name](amax=1) is not None
 
@@ -99,17 +95,17 @@ def test_amax_is_a_bool(name):
 @pytest.mark.parametrize("name", ["explain", "check_layout"])
 def test_a_device_is_the_name_of_a_gpu(name):
     for device in (torch.device("cuda"), 0):
-        text = sentence(lambda device=device: CALLS[name](device=device))
+        text = error_message(lambda device=device: CALLS[name](device=device), TypeError)
         assert text.startswith(f"tcgemm.{name}: device is {device!r}, but it must be a str or None")
         assert '"H200"' in text
-    assert "kernel is 5" in sentence(lambda: CALLS[name](kernel=5))
+    assert "kernel is 5" in error_message(lambda: CALLS[name](kernel=5), TypeError)
 
 
 @pytest.mark.parametrize("name", ["mm", "linear", "explain"])
 def test_a_model_in_place_of_a_tensor(name):
     model = torch.nn.Linear(4, 5)
     argument = "weight" if name == "linear" else "b"
-    assert sentence(lambda: getattr(tcgemm, name)(A, model)) == (
+    assert error_message(lambda: getattr(tcgemm, name)(A, model), TypeError) == (
         f"tcgemm.{name}: {argument} must be a torch.Tensor, but is Linear, a module; pass one of "
         "its tensors, such as its weight."
     )
@@ -122,24 +118,20 @@ def test_a_scale_that_was_not_transposed(name):
     first = (C,) if name == "addmm" else ()
     second = w8 if name == "linear" else w8.t()
     function = getattr(tcgemm, name)
-    text = sentence(
-        lambda: function(*first, x8, second, scale_a=scale, scale_b=scale_w), RuntimeError
-    )
+    text = error_message(lambda: function(*first, x8, second, scale_a=scale, scale_b=scale_w))
     assert text.startswith(f"tcgemm.{name}: scale_b must have one element or shape (1, 5)")
     assert text.endswith("but has (5, 1); pass scale_b.t().")
     function(*first, x8, second, scale_a=scale, scale_b=scale_w.t())
-    text = sentence(lambda: function(*first, x8, second, scale_a=scale.t()), RuntimeError)
+    text = error_message(lambda: function(*first, x8, second, scale_a=scale.t()))
     assert text.endswith("pass scale_a.t().")
 
 
 def test_scales_of_batches_and_blocks_that_were_not_transposed():
     a, scale_a = tcgemm.quantize(torch.randn(2, 4, 256), torch.float8_e4m3fn, "1x128")
     b, scale_b = tcgemm.quantize(torch.randn(2, 6, 256), torch.float8_e4m3fn, "128x128")
-    text = sentence(lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a, scale_b=scale_b), RuntimeError)
+    text = error_message(lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a, scale_b=scale_b))
     assert text.startswith("tcgemm.bmm: ") and text.endswith("pass scale_b.mT.")
-    text = sentence(
-        lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a.mT, scale_b=scale_b.mT), RuntimeError
-    )
+    text = error_message(lambda: tcgemm.bmm(a, b.mT, scale_a=scale_a.mT, scale_b=scale_b.mT))
     assert text.endswith("pass scale_a.mT.")
 
 
@@ -148,10 +140,10 @@ def test_every_error_names_the_function_that_was_called():
     one = torch.ones(())
     for name, call in CALLS.items():
         if name not in ("explain", "check_layout", "quantized_linear"):
-            text = sentence(lambda call=call: call(scale_a=one.double()), RuntimeError)
+            text = error_message(lambda call=call: call(scale_a=one.double()))
             assert text.startswith(f"tcgemm.{name}: scale_a is torch.float64")
             leaf = one.clone().requires_grad_()
-            text = sentence(lambda call=call, leaf=leaf: call(scale_a=leaf), RuntimeError)
+            text = error_message(lambda call=call, leaf=leaf: call(scale_a=leaf))
             assert text.startswith(f"tcgemm.{name}: scale_a needs a gradient")
 
 
@@ -162,9 +154,9 @@ def test_every_error_names_the_function_that_was_called():
 def test_under_compile(way, wrong):
     options, expected = WRONG[wrong]
     compiled = torch.compile(lambda: WAYS[way](**options), backend="eager")
-    assert sentence(compiled).startswith(f"tcgemm.mm: {expected}")
+    assert error_message(compiled, TypeError).startswith(f"tcgemm.mm: {expected}")
     whole = torch.compile(lambda: WAYS[way](**options), backend="eager", fullgraph=True)
-    text = sentence(whole, torch._dynamo.exc.Unsupported)
+    text = error_message(whole, torch._dynamo.exc.Unsupported)
     assert "tcgemm.mm: " in text
 
 

@@ -10,6 +10,7 @@ import torch
 import tcgemm
 from tcgemm.ops import invariance
 
+from support.error_asserts import error_message
 from support.invariance import Compiled, recorded
 
 
@@ -154,16 +155,14 @@ def test_the_same_numbers_on_the_cpu():
 def test_a_wrong_value_is_named():
     a, b = operands()
     sentence = "tcgemm.mm: batch_invariant is 'yes', but it must be True or False."
-    with pytest.raises(TypeError) as error:
-        tcgemm.mm(a, b, batch_invariant="yes")
-    assert str(error.value) == sentence
+    assert error_message(lambda: tcgemm.mm(a, b, batch_invariant="yes"), TypeError) == sentence
 
 
 def test_one_scale_of_all_rows_is_refused():
     a, b = operands()
-    with pytest.raises(RuntimeError) as error:
-        tcgemm.quantized_linear(a, b.t(), granularity="tensor", batch_invariant=True)
-    assert str(error.value) == (
+    assert error_message(
+        lambda: tcgemm.quantized_linear(a, b.t(), granularity="tensor", batch_invariant=True)
+    ) == (
         'tcgemm.quantized_linear: batch_invariant is True with the granularity "tensor", but then '
         "the scale of x comes from all rows, and so do the bits of each row; pass the granularity "
         '"row" or "128x128", or leave batch_invariant out.'

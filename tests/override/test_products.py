@@ -14,22 +14,10 @@ import tcgemm
 
 from support import reference
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FLOATS, S8
-from support.uses import by_torch, integers
+from support.uses import by_torch, integers, same
 
 SHAPES = ((4, 6, 5), (1, 9, 16), (17, 3, 33), (32, 16, 64))
 DTYPES = (BF16, F16, F32, F64)
-
-
-def same(function, *args, count=1, **options):
-    """The function gives torch's result, and tcgemm took this many products."""
-    expected = by_torch(function, *args, **options)
-    with tcgemm.use() as u:
-        result = function(*args, **options)
-    report = u.report()
-    assert report.taken == count, report
-    reference.assert_exact(result, expected)
-    assert result.stride() == expected.stride()
-    return report
 
 
 def strided(values, step):

@@ -14,11 +14,16 @@ def quantised(*shape):
     return torch.quantize_per_tensor(t(*shape), 0.1, 0, torch.qint8)
 
 
-def error_message(call):
-    """The text with which a call is refused."""
-    with pytest.raises(RuntimeError) as excinfo:
+def error_message(call, kind=RuntimeError):
+    """The text with which a call is refused by an error of this type, or of one of these."""
+    with pytest.raises(kind) as excinfo:
         call()
     return str(excinfo.value)
+
+
+def refusal(call):
+    """The text of a ValueError or a RuntimeError."""
+    return error_message(call, (ValueError, RuntimeError))
 
 
 def assert_error_message(call, pieces):

@@ -9,6 +9,7 @@ import functools
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     CPUOffloadPolicy,
     FSDPModule,
@@ -71,7 +72,7 @@ def fsdp1(model, **options):
 
 def shard(model, **options):
     """fully_shard of each module, and of the model."""
-    for layer in (*model, model):
+    for layer in (*model.children(), model):
         fully_shard(layer, **options)
     return model
 
@@ -91,6 +92,33 @@ def fsdp2(model, **options):
     for module in (model[0], model[2], model[4], model):
         fully_shard(module, mesh=mesh, **options)
     return model
+
+
+def mesh_of_two_dimensions():
+    """A mesh with a dimension "data" of one process and a dimension "model" of all."""
+    shape = (1, processes.WORLD_SIZE)
+    return init_device_mesh(processes.device().type, shape, mesh_dim_names=("data", "model"))
+
+
+def assert_compiled_is_eager(make, x, learns=False):
+    """Results and gradients of compiled code have the bits of eager code.
+
+    With `learns`, compiled code multiplies the gradients of a sparse weight otherwise.
+    """
+    results = []
+    for compile in (False, True):
+        torch._dynamo.reset()
+        model, leaf = make(), x.detach().clone().requires_grad_()
+        if compile:
+            model.compile(backend="aot_eager", fullgraph=True)
+        out = model(leaf)
+        out.square().sum().backward()
+        gradients = [parameter.grad.full_tensor() for parameter in model.parameters()]
+        with torch.no_grad():
+            results.append([out, leaf.grad, model.eval()(leaf), *gradients])
+    for index, (exact, result) in enumerate(zip(*results, strict=True)):
+        near = 1e-3 if learns and index > 2 else 0
+        assert (result - exact).abs().max() <= near * exact.abs().max()
 
 
 def reshard(model):

@@ -1,8 +1,12 @@
 """Operands of int4 and of bits, and their exact products by torch's 64-bit integers on the CPU."""
 
+import copy
+
 import torch
 
 from tcgemm import BinaryTensor, Int4Tensor
+
+from support import cases
 
 SIGNS = ((True, True), (True, False), (False, True), (False, False))
 
@@ -32,10 +36,28 @@ def padded(x, pad, offset=0):
     return x.like(view)
 
 
+def elements(x):
+    return x.to_int8() if isinstance(x, Int4Tensor) else x.to_bool()
+
+
+def check_view(x, view_of):
+    """A view has the class of x, and the elements and the shape of the view of x's elements."""
+    view, expected = view_of(x), view_of(elements(x))
+    assert type(view) is type(x) and view.shape == expected.shape
+    assert torch.equal(elements(view), expected)
+
+
+def copies(x):
+    """Copies of every kind, once they are seen to have the elements and bytes of their own."""
+    for other in (x.clone(), copy.deepcopy(x), x.to("cpu", copy=True), cases.reloaded(x)):
+        assert torch.equal(elements(other), elements(x))
+        assert other.bytes.data_ptr() != x.bytes.data_ptr()
+        yield other
+
+
 def wide(x):
     """The elements as int64 on the CPU."""
-    elements = x.to_int8() if isinstance(x, Int4Tensor) else x.to_bool()
-    return elements.cpu().to(torch.int64)
+    return elements(x).cpu().to(torch.int64)
 
 
 def exact(a, b):

@@ -4,6 +4,8 @@ import torch
 
 import tcgemm
 
+from support import reference
+
 AT = (
     *("mm", "mm.out", "addmm", "addmm_", "bmm", "baddbmm.out", "_int_mm", "_scaled_mm"),
     "add.Tensor",
@@ -25,3 +27,15 @@ def by_torch(function, *args, **options):
     """The result of torch's own kernels."""
     with tcgemm.use(dtypes=()):
         return function(*args, **options)
+
+
+def same(function, *args, count=1, **options):
+    """The function gives torch's result, and tcgemm took this many products."""
+    expected = by_torch(function, *args, **options)
+    with tcgemm.use() as u:
+        result = function(*args, **options)
+    report = u.report()
+    assert report.taken == count and (count == 0 or report.left == 0), report
+    reference.assert_exact(result, expected)
+    assert result.stride() == expected.stride()
+    return report

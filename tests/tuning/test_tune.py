@@ -15,6 +15,7 @@ from tcgemm.ops import tuned
 from tcgemm.testing import machine
 from tcgemm.tuning import api, candidates, measure, products
 
+from support.error_asserts import error_message
 from support.plan_cases import H200, plan
 
 GPU = "NVIDIA H200"
@@ -349,9 +350,7 @@ def test_errors_name_the_argument(arguments, options, sentence):
 
 def test_without_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(RuntimeError) as error:
-        tcgemm.tune((8, 8, 8))
-    assert str(error.value) == (
+    assert error_message(lambda: tcgemm.tune((8, 8, 8))) == (
         "tcgemm.tune: torch finds no CUDA GPU, and kernels are timed on one; run it on a machine "
         "with a GPU."
     )
