@@ -131,9 +131,8 @@ class PackedLinear(StoredWeight):
         self.batch_invariant = batch_invariant
 
     def _become(self, stored: Stored, bias: Tensor | None, activation: Activation | None) -> None:
-        self.format, self.out_features, self.in_features, self.group_size = stored.layout
-        self.shown_dtype = stored.dtype
-        self.activation = activation
+        self.format, n, k, self.group_size = stored.layout
+        self._set((n, k), stored.dtype, activation)
         self._set_bias(bias)
         for name, tensor in stored.parts._asdict().items():
             self.register_buffer(name, tensor)

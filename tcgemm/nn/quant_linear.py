@@ -111,11 +111,10 @@ class QuantLinear(StoredWeight):
         check_options(_NAME, dtype, granularity)
         if batch_invariant:
             check_invariant(_NAME, granularity)
-        self.in_features, self.out_features = in_features, out_features
-        self.dtype, self.granularity = dtype, granularity
-        self.shown_dtype = bias_dtype or torch.get_default_dtype()
-        self.activation, self.batch_invariant = activation, batch_invariant
         shape = (out_features, in_features)
+        self._set(shape, bias_dtype or torch.get_default_dtype(), activation)
+        self.dtype, self.granularity = dtype, granularity
+        self.batch_invariant = batch_invariant
         values = torch.zeros(shape, device=device, dtype=dtype)
         scale = torch.ones(scale_shape(shape, granularity), device=device, dtype=torch.float32)
         self._set_bias(torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None)
@@ -148,7 +147,8 @@ class QuantLinear(StoredWeight):
             bias_dtype=weight.dtype,
             batch_invariant=exchange.inherited_invariance(linear, batch_invariant),
         )
-        layer.weight, layer.weight_scale = quantize(weight, layer.dtype, granularity)
+        values, layer.weight_scale = quantize(weight, layer.dtype, granularity)
+        layer._buffers["weight"] = values.view(_BYTES)
         layer._set_bias(None if bias is None else bias.detach().clone())
         return layer.train(linear.training)
 

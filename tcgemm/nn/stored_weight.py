@@ -49,6 +49,13 @@ class StoredWeight(LoadsState, HasActivation, KeepsDtypes, torch.nn.Module):
     batch_invariant: bool = False
     bias: torch.nn.Parameter | None
 
+    def _set(
+        self, shape: tuple[int, int], shown_dtype: torch.dtype, activation: Activation | None
+    ) -> None:
+        self.out_features, self.in_features = shape
+        self.shown_dtype = shown_dtype
+        self.activation = activation
+
     def _set_bias(self, bias: Tensor | None) -> None:
         parameter = None if bias is None else torch.nn.Parameter(bias, requires_grad=False)
         self.register_parameter("bias", parameter)

@@ -86,7 +86,8 @@ class QuantizedLinear(Operator):
         return call, self.operands(arguments)
 
     def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
-        return QuantizedLinear(*constants, self.work, **self.own)
+        (scale,) = constants
+        return QuantizedLinear(scale, self.work, **self.own)
 
     def grad_operands(
         self, a: Tensor | None, b: Tensor | None, precision: str | None

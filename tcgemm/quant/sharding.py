@@ -32,7 +32,7 @@ _R = Replicate()
 def _whole(x: Any, granularity: str) -> list[Any]:
     """Replicate, and Shard of each dimension that no group of elements with one scale crosses."""
     crossed = {"row": 1, "1x128": 1, "128x128": 2}.get(granularity, x.ndim)
-    return [_R, *map(Shard, range(x.ndim - crossed))]
+    return [_R, *(Shard(dim) for dim in range(x.ndim - crossed))]
 
 
 def _quantize(x: Any, *options: Any) -> list[Rule]:
@@ -46,7 +46,7 @@ def _quantize_given(x: Any, _scale: Any, *options: Any) -> list[Rule]:
     granularity, rest = (*options, "tensor")[1], [None] * len(options)
     rules: list[Rule] = [([spec, spec], [spec, spec, *rest]) for spec in _whole(x, granularity)]
     if granularity == "tensor":
-        dims = map(Shard, range(x.ndim))
+        dims = [Shard(dim) for dim in range(x.ndim)]
         rules += [([spec, Partial("max")], [spec, _R, *rest]) for spec in dims]
     return rules
 

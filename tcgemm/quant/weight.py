@@ -11,7 +11,7 @@ give wrong results.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -57,8 +57,8 @@ def view_bytes(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 class DequantizedWeight(TensorOperand):
     """A weight that is read-only, and dequantised by each operator."""
 
-    LAYER: ClassVar[str]  # its layer, and what that stores, for errors
-    STORED: ClassVar[str]
+    LAYER = ""  # its layer, and what that stores, for errors
+    STORED = ""
     __torch_function__: Any = results_are_plain  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def to_dense(
