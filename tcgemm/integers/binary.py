@@ -57,16 +57,19 @@ class BinaryTensor(SubbyteTensor):
     conversion = "to_bool()"
 
     def __new__(cls, bytes: Tensor) -> BinaryTensor:
-        return cls.of(bytes, -1, None)
-
-    @classmethod
-    def of(cls, bytes: Tensor, byte_dim: int, extent: int | None) -> BinaryTensor:
-        """The tensor of these bytes. The bits after the last element are 0."""
         expected = (
             "at least one dimension, which holds eight bits in each byte; pass such bytes, or call "
             "BinaryTensor.from_bool"
         )
-        return cls.wrapped(bytes, byte_dim, extent, torch.bool, expected)
+        cls.check_bytes(bytes, -1, expected)
+        return cls.of(bytes, -1, 8 * bytes.shape[-1])
+
+    @classmethod
+    def of(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, bytes: Tensor, byte_dim: int, extent: int
+    ) -> BinaryTensor:
+        """The tensor of these bytes. The bits after the last element are 0."""
+        return cls.wrapped(bytes, byte_dim, extent, torch.bool)
 
     @staticmethod
     def from_bool(x: Tensor) -> BinaryTensor:

@@ -75,18 +75,22 @@ class Int4Tensor(SubbyteTensor):
     signed: bool
 
     def __new__(cls, bytes: Tensor, signed: bool = True, byte_dim: int = -1) -> Int4Tensor:
-        return cls.of(bytes, signed, byte_dim)
-
-    @classmethod
-    def of(cls, bytes: Tensor, signed: bool, byte_dim: int) -> Int4Tensor:
         check_flag("Int4Tensor", "signed", signed)
         expected = (
             f"a dimension {byte_dim}, which holds two elements in each byte; pass such bytes, or "
             "call Int4Tensor.from_int8"
         )
+        cls.check_bytes(bytes, byte_dim, expected)
+        return cls.of(bytes, bool(signed), byte_dim)
+
+    @classmethod
+    def of(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, bytes: Tensor, signed: bool, byte_dim: int
+    ) -> Int4Tensor:
+        """The tensor of these bytes."""
         dtype = torch.int8 if signed else torch.uint8
-        tensor = cls.wrapped(bytes, byte_dim, None, dtype, expected)
-        vars(tensor)["signed"] = bool(signed)
+        tensor = cls.wrapped(bytes, byte_dim, 2 * bytes.shape[byte_dim], dtype)
+        vars(tensor)["signed"] = signed
         return tensor
 
     @staticmethod

@@ -52,16 +52,22 @@ class SubbyteTensor(TensorOperand):
         mT: Self  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
-    def of(cls, bytes: Tensor, *fields: Any, **named_fields: Any) -> Self:
-        """The tensor of these bytes and FIELDS."""
+    def of(cls, bytes: Tensor, *fields: Any) -> Self:
+        """The tensor of these bytes and FIELDS, which are right."""
         raise NotImplementedError
 
     @classmethod
-    def wrapped(
-        cls, bytes: Tensor, byte_dim: int, extent: int | None, dtype: torch.dtype, expected: str
-    ) -> Self:
-        """The tensor around these bytes, of which an error says what was expected; a subclass sets
-        what it has besides. extent None: all that the bytes hold."""
+    def wrapped(cls, bytes: Tensor, byte_dim: int, extent: int, dtype: torch.dtype) -> Self:
+        """The tensor around these bytes; a subclass sets what it has besides."""
+        shape, strides = list(bytes.shape), [cls.per_byte * stride for stride in bytes.stride()]
+        shape[byte_dim], strides[byte_dim] = extent, 1
+        tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=bytes.device)
+        vars(tensor).update(bytes=bytes, byte_dim=byte_dim, extent=extent)
+        return tensor
+
+    @classmethod
+    def check_bytes(cls, bytes: Any, byte_dim: int, expected: str) -> None:
+        """Raises an error unless the bytes are uint8 and have the dimension."""
         if not isinstance(bytes, torch.Tensor):
             raise wrong_type(cls.name, "bytes", bytes)
         if bytes.dtype is not torch.uint8 or not -bytes.dim() <= byte_dim < 0:
@@ -69,22 +75,15 @@ class SubbyteTensor(TensorOperand):
                 f"tcgemm.{cls.name}: bytes is {bytes.dtype} of shape {tuple(bytes.shape)}, but "
                 f"must be torch.uint8 with {expected}."
             )
-        shape, strides = list(bytes.shape), [cls.per_byte * stride for stride in bytes.stride()]
-        extent = cls.per_byte * shape[byte_dim] if extent is None else extent
-        shape[byte_dim], strides[byte_dim] = extent, 1
-        tensor = wrapper_subclass(cls, shape, strides=strides, dtype=dtype, device=bytes.device)
-        vars(tensor).update(bytes=bytes, byte_dim=byte_dim, extent=extent)
-        return tensor
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """FIELDS by name."""
-        return {name: getattr(self, name) for name in self.FIELDS}
+    def fields(self) -> tuple[Any, ...]:
+        """The values of FIELDS."""
+        return tuple(getattr(self, name) for name in self.FIELDS)
 
     def like(self, bytes: Tensor, **changes: int) -> Self:
         """A tensor of the same elements with other bytes."""
-        fields = {name: changes.get(name, value) for name, value in self.fields.items()}
-        return self.of(bytes, **fields)
+        return self.of(bytes, *(changes.get(name, getattr(self, name)) for name in self.FIELDS))
 
     @property
     def along(self) -> int:
@@ -114,7 +113,7 @@ class SubbyteTensor(TensorOperand):
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
         """For torch.compile: the name of the tensor inside, and the attributes."""
-        return ["bytes"], tuple(self.fields.values())
+        return ["bytes"], self.fields
 
     @classmethod
     def __tensor_unflatten__(
@@ -130,7 +129,7 @@ class SubbyteTensor(TensorOperand):
     @property
     def saved(self) -> tuple[Any, ...]:
         """What pickle and torch.save write."""
-        return FORMAT_VERSION, self.bytes, *self.fields.values()
+        return FORMAT_VERSION, self.bytes, *self.fields
 
 
 def check_version(kind: type[SubbyteTensor], version: object) -> None:

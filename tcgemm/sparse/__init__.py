@@ -1,11 +1,9 @@
 """2:4 sparsity: the tensor, the functions that make it, and torch's operators for it."""
 
 from tcgemm.sparse import (  # noqa: F401  (they register with torch)
-    arithmetic,
     derivatives,
-    in_place,
     matmul,
-    memory,
+    operators,
     passes,
 )
 from tcgemm.sparse.prune import compress24, prune24

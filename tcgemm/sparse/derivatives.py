@@ -17,7 +17,7 @@ from tcgemm.ops._torch_private import (
     below_autograd,
     enable_single_level_autograd_function,
 )
-from tcgemm.sparse.arithmetic import converted
+from tcgemm.sparse.operators import converted
 from tcgemm.sparse.positions import decompress, gather_values
 from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
 

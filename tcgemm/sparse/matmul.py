@@ -16,6 +16,8 @@ else the last one.
 float32 is multiplied as tf32 ("high") where the pattern is 1:2, and converted to bf16 by "medium".
 """
 
+from typing import Any
+
 import torch
 
 from tcgemm.ops import functional
@@ -25,6 +27,7 @@ from tcgemm.ops.operands import refuse_others, register_products
 from tcgemm.ops.operators import ADDMM, LINEAR, MATMUL, MM, PLAIN
 from tcgemm.sparse.check import check_float32, check_no_dtensor, check_operands
 from tcgemm.sparse.fast_path import metadata_argument
+from tcgemm.sparse.operators import is_sparse
 from tcgemm.sparse.positions import decompress
 from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
 
@@ -33,19 +36,15 @@ _f32 = torch.float32
 _DENSE = (*ADDENDS, *Scales._fields, "out")  # no SparseTensor24 can be one of these
 
 
-def _is_sparse(tensor):
-    return isinstance(tensor, SparseTensor24)
-
-
 def _stored(name, _names, a, b, epilogue):
     """(a, b, sparse_a and sparse_b, epilogue) as the operators take them; one of a and b is a
     SparseTensor24."""
-    if _is_sparse(a) and _is_sparse(b):
+    if is_sparse(a) and is_sparse(b):
         a = decompress(a)
     a, b, epilogue = _precise(name, a, b, epilogue)
-    left = _is_sparse(a)
+    left = is_sparse(a)
     w = a if left else b
-    stored = w.stored(w.transposed is left)  # the tensors whose groups lie along k
+    stored: Any = w.stored(w.transposed is left)  # the tensors whose groups lie along k
     if stored[0] is None:
         return (decompress(a), b, {}, epilogue) if left else (a, decompress(b), {}, epilogue)
     values, sparse = stored[0], metadata_argument(*stored[1:])
@@ -56,7 +55,7 @@ def _stored(name, _names, a, b, epilogue):
 
 def _precise(name, a, b, epilogue):
     """The operands and the epilogue of a float32 product, by its precision."""
-    w = a if _is_sparse(a) else b
+    w = a if is_sparse(a) else b
     if w.dtype is not _f32:
         return a, b, epilogue
     precision = epilogue.precision
@@ -96,7 +95,7 @@ def _ours(function):
             tensors = {name: kwargs.get(name) for name in _DENSE}
             refuse_others(SparseTensor24, function.__name__, tensors)
         check_no_dtensor(function.__name__, (*args, *kwargs.values()))
-        operands = [argument for argument in args if _is_sparse(argument)]
+        operands = [argument for argument in args if is_sparse(argument)]
         if operands and operands[0].dtype is _f32:
             w = operands[0]
             if precision == "highest" and not torch.is_autocast_enabled(w.device.type):

@@ -4,11 +4,6 @@ Each operator gets a fake implementation for tracing, an Autograd kernel that re
 and a batching rule that runs the examples of torch.vmap one after another.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from tcgemm import dtypes
@@ -16,7 +11,7 @@ from tcgemm.ops import autograd, dtensor, fake, vmap
 from tcgemm.sparse.shapes import GROUPS, metadata_columns, tiles_size, value_columns
 
 
-def _check(name, pattern, **matrices):
+def _check(name, pattern, k=0, **matrices):
     """Checks the arguments that decide the shapes of results; the kernels check the others."""
     if pattern not in GROUPS:
         raise RuntimeError(
@@ -29,9 +24,6 @@ def _check(name, pattern, **matrices):
                 f"tcgemm.{name}: {matrix} must be a matrix, but has shape {tuple(tensor.shape)}; "
                 "take one matrix at a time, or reshape it."
             )
-
-
-def _check_k(name, k):
     if k < 0:
         raise RuntimeError(
             f"tcgemm.{name}: k is {k}, but is the number of columns of the tensor that was "
@@ -47,8 +39,7 @@ def _compress24(w, pattern, prune=False):
 
 
 def _decompress24(values, metadata, k, pattern):
-    _check("decompress24", pattern, values=values, metadata=metadata)
-    _check_k("decompress24", k)
+    _check("decompress24", pattern, k, values=values, metadata=metadata)
     fake.check_devices("tcgemm.decompress24", {"values": values, "metadata": metadata})
     return values.new_empty((values.shape[0], k))
 
@@ -65,8 +56,7 @@ def _prune24(w, pattern, transposable=False):
 
 
 def _tile24(metadata, k, pattern, dtype):
-    _check("tile24", pattern, metadata=metadata)
-    _check_k("tile24", k)
+    _check("tile24", pattern, k, metadata=metadata)
     return metadata.new_empty(tiles_size(metadata.shape[0], k, dtype), dtype=torch.uint8)
 
 
@@ -76,14 +66,8 @@ def _linear24(weight, metadata, x, bias=None, *, constant_b=False):
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
 
 
-FAKES: dict[str, Callable[..., Any]] = {
-    "compress24": _compress24,
-    "decompress24": _decompress24,
-    "gather24": _gather24,
-    "prune24": _prune24,
-    "tile24": _tile24,
-}
-for _name, _fake in FAKES.items():
+for _fake in (_compress24, _decompress24, _gather24, _prune24, _tile24):
+    _name = _fake.__name__.removeprefix("_")
     torch.library.register_fake(getattr(torch.ops.tcgemm, _name).default, _fake)
     autograd.register_constant(_name)
     vmap.register_one_by_one(_name)

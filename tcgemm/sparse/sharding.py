@@ -20,33 +20,25 @@ _OPS = torch.ops.tcgemm
 _R = Replicate()
 
 
-def _rows(tensors: int, results: int, divides: Any, *args: Any, **kwargs: Any) -> list[Rule]:
-    """Shard(0) of all tensors and of the result, if divides(args) is true."""
+def _rows(tensors: int, results: int, divides: bool, *args: Any, **kwargs: Any) -> list[Rule]:
+    """Shard(0) of all tensors and of the result, if `divides`."""
     rest = [None] * (len(args) - tensors + len(kwargs))
     rules = [([_R] * results, [_R] * tensors + rest)]
-    if divides(args):
+    if divides:
         rules.append(([Shard(0)] * results, [Shard(0)] * tensors + rest))
     return rules
 
 
-def _never(_args: Any) -> bool:
-    return False
-
-
-def _always(_args: Any) -> bool:
-    return True
-
-
-def _each_row(args: tuple[Any, ...]) -> bool:
-    """prune24(w, pattern, transposable): a transposable pattern is a pattern of blocks of rows."""
-    return not (len(args) > 2 and args[2])
+def _prune(*args: Any) -> list[Rule]:
+    """prune24(w, pattern, transposable): a transposable pattern is one of blocks of rows."""
+    return _rows(1, 1, not any(args[2:]), *args)
 
 
 for _packet, _tensors, _results, _divides in (
-    (_OPS.compress24, 1, 3, _never),
-    (_OPS.tile24, 1, 1, _never),
-    (_OPS.gather24, 2, 1, _always),
-    (_OPS.decompress24, 2, 1, _always),
-    (_OPS.prune24, 1, 1, _each_row),
+    (_OPS.compress24, 1, 3, False),
+    (_OPS.tile24, 1, 1, False),
+    (_OPS.gather24, 2, 1, True),
+    (_OPS.decompress24, 2, 1, True),
 ):
     register_sharding(_packet.default, functools.partial(_rows, _tensors, _results, _divides), ())
+register_sharding(_OPS.prune24.default, _prune, ())

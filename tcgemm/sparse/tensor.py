@@ -53,13 +53,6 @@ _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 _FIXED = {*_STORED, *_TRANSPOSED, "pattern", "transposed", "k"} - {"values"}
 
 
-def _tile(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor | None:
-    """The reordered metadata; None on the CPU and for patterns that no tensor core multiplies."""
-    if values.device.type != "cuda" or pattern != default_pattern(values.dtype):
-        return None
-    return _OPS.tile24.default(metadata, k, pattern, values.dtype)
-
-
 class SparseTensor24(TensorOperand):
     """A matrix with structured sparsity along its rows; tcgemm.compress24 makes it.
 
@@ -143,7 +136,7 @@ class SparseTensor24(TensorOperand):
     ) -> SparseTensor24:
         """`inner` has the tensors inside by name. from_parts checks them."""
         values = inner["values"]
-        return wrapper_subclass(
+        self = wrapper_subclass(
             cls,
             shape,
             strides=(1, max(shape[0], 1)) if transposed else (max(shape[1], 1), 1),
@@ -151,17 +144,6 @@ class SparseTensor24(TensorOperand):
             device=values.device,
             requires_grad=requires_grad,
         )
-
-    def __init__(
-        self,
-        inner: dict[str, Tensor],
-        shape: Sequence[int],
-        pattern: SparsePattern,
-        *,
-        transposed: bool = False,
-        dense_gradient: bool = False,
-        requires_grad: bool = False,
-    ) -> None:
         vars(self).update(
             {name: inner.get(name) for name in _STORED + _TRANSPOSED},
             pattern=pattern,
@@ -170,6 +152,7 @@ class SparseTensor24(TensorOperand):
             k=shape[0] if transposed else shape[1],
         )
         self.version_lead = self._lead()
+        return self
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "values":
@@ -226,6 +209,11 @@ class SparseTensor24(TensorOperand):
         torch counts it for this tensor alone."""
         torch.autograd.graph.increment_version(self.versioned)
 
+    def values_changed(self) -> None:
+        """Follows a change in place of the values alone."""
+        self.update_transpose()
+        self.count_change()
+
     @staticmethod
     def from_parts(
         values: Tensor,
@@ -260,22 +248,13 @@ class SparseTensor24(TensorOperand):
         if not trusted:
             check_kinds(values, metadata, k, pattern, transpose)
         pattern = default_pattern(values.dtype) if pattern is None else pattern
-        for k_of_side, parts in ((k, (values, metadata)), (values.shape[0], transpose)):
-            if parts is not None:
-                check_parts(*parts, k_of_side, pattern)
-                if not trusted:
-                    check_positions(parts[1], value_columns(k_of_side, pattern), pattern)
+        inner = _side(_STORED, values, metadata, k, pattern, trusted)
+        rows = values.shape[0]
         if transpose is not None:
+            inner |= _side(_TRANSPOSED, *transpose, rows, pattern, trusted)
             check_transpose(values, k, transpose)
-        if not trusted:
-            values, metadata = _in_memory(values), _in_memory(metadata)
-        inner = _side(values, metadata, k, pattern, _STORED)
-        if transpose is not None:
-            if not trusted:
-                transpose = (_in_memory(transpose[0]), _in_memory(transpose[1]))
-            inner |= _side(*transpose, values.shape[0], pattern, _TRANSPOSED)
         options = {"dense_gradient": dense_gradient, "requires_grad": requires_grad}
-        return SparseTensor24(inner, (values.shape[0], k), pattern, **options)
+        return SparseTensor24(inner, (rows, k), pattern, **options)
 
     @property
     def transposable(self) -> bool:
@@ -407,10 +386,17 @@ def _in_memory(tensor: Tensor) -> Tensor:
 
 
 def _side(
-    values: Tensor, metadata: Tensor, k: int, pattern: str, names: tuple[str, ...]
+    names: tuple[str, ...], values: Tensor, metadata: Tensor, k: int, pattern: str, trusted: bool
 ) -> dict[str, Any]:
-    values, metadata = values.contiguous(), metadata.contiguous()
-    tiles = _tile(values, metadata, k, pattern)
+    """The checked tensors of the matrix or of its transpose, by name. The metadata are reordered
+    on CUDA, for patterns that tensor cores multiply."""
+    check_parts(values, metadata, k, pattern)
+    if not trusted:
+        check_positions(metadata, value_columns(k, pattern), pattern)
+        values, metadata = _in_memory(values), _in_memory(metadata)
+    values, metadata, tiles = values.contiguous(), metadata.contiguous(), None
+    if values.device.type == "cuda" and pattern == default_pattern(values.dtype):
+        tiles = _OPS.tile24.default(metadata, k, pattern, values.dtype)
     return dict(zip(names, (values, metadata, tiles), strict=True))
 
 

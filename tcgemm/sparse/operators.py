@@ -1,22 +1,43 @@
-"""torch's operators for a SparseTensor24: copies, moves, views, arithmetic with a new result.
+"""torch's operators for a SparseTensor24: copies, moves, views, arithmetic, uses of its memory.
 
-Each function implements the operators above it, with their arguments. matmul.py has the products,
-and in_place.py has the operators that change a tensor.
+Each function implements the operators above it, with their arguments. matmul.py has the products.
 Views share the tensors inside. New tensors have their own metadata, because copy_ writes into them.
 Only gradients share the metadata of their tensor.
+
+An operator that changes a tensor uses the elements of its operands at the kept positions. All other
+elements stay zero, also if a number is added. So an optimizer does the same as with a dense weight
+whose gradient is masked. The states of Adam, AdamW and others are SparseTensor24 of the same
+positions.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
+from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.sparse.positions import decompress, gather_values
 from tcgemm.sparse.prune import compress24
-from tcgemm.sparse.tensor import SparseTensor24, implements
+from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
 
 _aten = torch.ops.aten
+_Tensor = torch.Tensor
+
+
+def is_sparse(tensor: object) -> TypeGuard[SparseTensor24]:
+    """Is this a SparseTensor24?"""
+    return isinstance(tensor, SparseTensor24)
+
+
+def dense(value: Any) -> Any:
+    """The dense matrix of a SparseTensor24; other values as they are."""
+    return decompress(value) if isinstance(value, SparseTensor24) else value
 
 
 # Views and copies.
@@ -151,14 +172,14 @@ def _same_positions(first, second):
 @implements(_aten.copy_.default)
 def _copy(w, source, non_blocking=False):
     """Copies a SparseTensor24, or a dense tensor that has the pattern of w."""
-    if not isinstance(w, SparseTensor24):
+    if not is_sparse(w):
         return w.copy_(decompress(source), non_blocking)
     if source.shape != w.shape:
         raise RuntimeError(
             f"tcgemm.SparseTensor24: a tensor of shape {tuple(source.shape)} cannot be copied into "
             f"one of shape {tuple(w.shape)}; pass a tensor of that shape."
         )
-    same = isinstance(source, SparseTensor24) and source.transposed is w.transposed
+    same = is_sparse(source) and source.transposed is w.transposed
     if same and source.transposable >= w.transposable:
         source = source.to(w.device, w.dtype)
     if not same or source.pattern != w.pattern or source.transposable < w.transposable:
@@ -170,9 +191,7 @@ def _copy(w, source, non_blocking=False):
 
 
 def _recompressed(source, w):
-    if isinstance(source, SparseTensor24):
-        source = decompress(source)
-    source = source.t() if w.transposed else source
+    source = dense(source).t() if w.transposed else dense(source)
     result = compress24(source, pattern=w.pattern, transposable=w.transposable)
     return _t(result) if w.transposed else result
 
@@ -180,26 +199,50 @@ def _recompressed(source, w):
 # Arithmetic.
 
 
-def _values(w, function):
-    """Applies the function to the values, and copies the positions."""
+def with_values(w: SparseTensor24, function: Callable[[Tensor, bool], Tensor]) -> SparseTensor24:
+    """A new tensor with the positions of w, copied, and the values function(values, transpose):
+    those of the stored matrix, and of its compressed transpose if there is one."""
     inner = w.tensors()
     for name, tensor in inner.items():
-        inner[name] = function(tensor) if name.endswith("values") else tensor.clone()
+        is_values, transpose = name.endswith("values"), name.startswith("transposed")
+        inner[name] = function(tensor, transpose) if is_values else tensor.clone()
     return w.like(inner)
 
 
-def _of_values(operator):
-    def elementwise(w, *numbers, **options):
-        return _values(w, lambda values: operator(values, *numbers, **options))
+def _at_positions(w: SparseTensor24, other: Any, transpose: bool) -> Any:
+    """The elements of `other` at w's positions; numbers and single elements stay as they are."""
+    if not isinstance(other, torch.Tensor) or other.dim() == 0:
+        return other
+    if isinstance(other, SparseTensor24):
+        if _same_positions(w, other) and w.transposable is other.transposable:
+            return other.transposed_values if transpose else other.values
+        other = decompress(other)
+    return gather_values(other.expand(w.shape), w, transpose)
 
-    return elementwise
+
+def _elementwise(operator):
+    """A new tensor; the operator keeps zeros, whatever its other operands are."""
+
+    def result(w, *others, **options):
+        if operator is _aten.mul.Tensor and not is_sparse(w):
+            w, others = others[0], (w,)
+        if not is_sparse(w):
+            return operator(w, *map(dense, others), **options)
+
+        def values_of(values, transpose):
+            at_positions = (_at_positions(w, other, transpose) for other in others)
+            return operator(values, *at_positions, **options)
+
+        return with_values(w, values_of)
+
+    return result
 
 
 for _operator in (
     *(_aten.neg.default, _aten.abs.default, _aten.sqrt.default),
-    *(_aten.mul.Scalar, _aten.div.Scalar),
+    *(_aten.mul.Scalar, _aten.mul.Tensor, _aten.div.Scalar, _aten.div.Tensor),
 ):
-    implements(_operator)(_of_values(_operator))
+    implements(_operator)(_elementwise(_operator))
 
 
 def _like(operator):
@@ -209,10 +252,10 @@ def _like(operator):
         if w.is_meta and device is not None and torch.device(device).type != "meta":
             zeros = torch.zeros(w.shape, dtype=dtype or w.dtype, device=device)
             w = _recompressed(zeros, w)  # tensor cores need valid metadata
-            return _values(w, lambda values: operator(values, *number))
+            return with_values(w, lambda values, _: operator(values, *number))
         if dtype is not None or device is not None:
             w = _to_copy(w, dtype=dtype, device=device)
-        return _values(w, lambda values: operator(values, *number))
+        return with_values(w, lambda values, _: operator(values, *number))
 
     return new
 
@@ -233,63 +276,124 @@ def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
 @implements(_aten.new_empty_strided.default)
 def _new_empty_strided(w, size, stride, **options):
     if tuple(size) == tuple(w.shape) and tuple(stride) == w.stride() and not any(options.values()):
-        return _values(w, torch.empty_like)
+        return with_values(w, lambda values, _: torch.empty_like(values))
     options = {"dtype": w.dtype, "device": w.device} | {
         name: value for name, value in options.items() if value is not None
     }
     return torch.empty_strided(size, stride, **options)
 
 
-def operand_at(w: SparseTensor24, other: Any, transpose: bool) -> Any:
-    """The elements of `other` at w's positions; numbers and single elements stay as they are."""
-    if not isinstance(other, torch.Tensor) or other.dim() == 0:
-        return other
-    if isinstance(other, SparseTensor24):
-        if _same_positions(w, other) and w.transposable is other.transposable:
-            return other.transposed_values if transpose else other.values
-        other = decompress(other)
-    return gather_values(other.expand(w.shape), w, transpose)
-
-
-def _scaled(operator, commutes):
-    def product(first, second, **options):
-        if not isinstance(first, SparseTensor24):
-            if not commutes:
-                return operator(first, decompress(second), **options)
-            first, second = second, first
-        inner = first.tensors(torch.clone)
-        inner["values"] = operator(first.values, operand_at(first, second, False), **options)
-        if first.transposable:
-            transpose = operand_at(first, second, True)
-            inner["transposed_values"] = operator(first.transposed_values, transpose, **options)
-        return first.like(inner)
-
-    return product
-
-
-implements(_aten.mul.Tensor)(_scaled(_aten.mul.Tensor, True))
-implements(_aten.div.Tensor)(_scaled(_aten.div.Tensor, False))
-
-
 def _sum(operator):
     def total(first, second, **options):
-        both = isinstance(first, SparseTensor24) and isinstance(second, SparseTensor24)
-        if both and _same_positions(first, second):
-            transposable = first.transposable and second.transposable
-            inner = first.tensors(transpose=transposable)
-            inner["values"] = operator(first.values, second.values, **options)
-            if transposable:
-                values = first.transposed_values, second.transposed_values
-                inner["transposed_values"] = operator(*values, **options)
+        if is_sparse(first) and is_sparse(second) and _same_positions(first, second):
+            inner = first.tensors(transpose=second.transposable)
+            for name in filter(inner.__contains__, ("values", "transposed_values")):
+                inner[name] = operator(inner[name], getattr(second, name), **options)
             return first.like(inner)
-        dense = [
-            decompress(operand) if isinstance(operand, SparseTensor24) else operand
-            for operand in (first, second)
-        ]
-        return operator(*dense, **options)
+        return operator(dense(first), dense(second), **options)
 
     return total
 
 
 for _operator in (_aten.add.Tensor, _aten.sub.Tensor, _aten.maximum.default):
     implements(_operator)(_sum(_operator))
+
+
+# Changes in place.
+
+
+def _in_place(operator):
+    def change(w, *operands, **options):
+        if not is_sparse(w):
+            return operator(w, *map(dense, operands), **options)
+        operator(w.values, *(_at_positions(w, item, False) for item in operands), **options)
+        w.values_changed()
+        return w
+
+    return change
+
+
+for _operator in (
+    *(_aten.add_.Tensor, _aten.sub_.Tensor, _aten.mul_.Tensor, _aten.div_.Tensor),
+    *(_aten.lerp_.Scalar, _aten.lerp_.Tensor, _aten.addcmul_.default, _aten.addcdiv_.default),
+    *(_aten.neg_.default, _aten.abs_.default, _aten.sqrt_.default, _aten.zero_.default),
+):
+    implements(_operator)(_in_place(_operator))
+
+
+@implements(_aten.addcmul.default)
+def _addcmul(w, first, second, *, value=1):
+    if not is_sparse(w):
+        return _aten.addcmul.default(w, dense(first), dense(second), value=value)
+    return w.clone().addcmul_(first, second, value=value)
+
+
+@implements(_aten.maximum.out)
+def _maximum_out(first, second, *, out):
+    if not is_sparse(out):
+        return out.copy_(torch.maximum(first, second))
+    _aten.maximum.out(
+        *(_at_positions(out, item, False) for item in (first, second)), out=out.values
+    )
+    out.values_changed()
+    return out
+
+
+@implements(_aten._amp_foreach_non_finite_check_and_unscale_.default)
+def _rescale(tensors, found_inf, inverse_scale):
+    """torch.amp.GradScaler calls this operator with all gradients."""
+    inside = [tensor.values if is_sparse(tensor) else tensor for tensor in tensors]
+    _aten._amp_foreach_non_finite_check_and_unscale_.default(inside, found_inf, inverse_scale)
+    for tensor in filter(is_sparse, tensors):
+        tensor.values_changed()
+
+
+# Uses of the memory. A SparseTensor24 has none of its own, and torch would read from address 0.
+
+
+@replaces(_Tensor.share_memory_)
+def _share_memory(w):
+    for tensor in w.tensors().values():
+        tensor.share_memory_()
+    return w
+
+
+@replaces(_Tensor.is_shared)
+def _is_shared(w):
+    return all(tensor.is_shared() for tensor in w.tensors().values())
+
+
+@replaces(_Tensor.data_ptr)
+def _data_ptr(w):
+    """The address of the values, by which libraries find tensors that share memory."""
+    return w.values.data_ptr()
+
+
+@replaces(_Tensor.data.__set__)  # pyright: ignore[reportAttributeAccessIssue]
+def _set_data(w, other):
+    """`w.data = other` also takes the tensors inside of `other`."""
+    if not is_sparse(other):
+        raise RuntimeError(
+            "tcgemm.SparseTensor24: data must be a SparseTensor24, but is a "
+            f"{type(other).__name__}; pass tcgemm.compress24 of it, or call copy_()."
+        )
+    with no_torch_function():
+        w.data = other
+    vars(w).update(vars(other.detach()), fast_operands=None)
+
+
+def _refused(name, mend):
+    def refuse(*args, **kwargs):
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: {name} needs a dense tensor's memory, which a SparseTensor24 "
+            f"does not have; {mend}."
+        )
+
+    return refuse
+
+
+for _function in (_Tensor.__dlpack__, _Tensor.__dlpack_device__):
+    _mend = "pass the tensor's to_dense(), or its values and metadata"
+    replaces(_function)(_refused(_function.__name__, _mend))
+for _function in (_Tensor.apply_, _Tensor.map_, _Tensor.map2_):
+    replaces(_function)(_refused(_function.__name__, "call it with the tensor's values"))
