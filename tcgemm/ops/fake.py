@@ -16,11 +16,11 @@ import torch
 from tcgemm import dtypes
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
-from tcgemm.ops.operators import ALL, PLAIN, WITH_Z, Operator
+from tcgemm.ops.operators import ALL, PLAIN, Operator
 
 
-def _result_shape(op, a, b, sparse):
-    """With `sparse`, a or b holds the values of a sparse operand: its K is half the other's."""
+def _result_shape(op, arguments):
+    a, b = arguments["a"], arguments["b"]
     rows = a.shape[-2:-1]
     depth = a.shape[-1]
     if op.weight:
@@ -29,7 +29,8 @@ def _result_shape(op, a, b, sparse):
         batch_b, depth_b, columns = (), b.shape[0], ()
     else:
         batch_b, depth_b, columns = b.shape[:-2], b.shape[-2], b.shape[-1:]
-    if not sparse:
+    # A sparse operand has half of K in its values.
+    if arguments.get("sparse_a") is None and arguments.get("sparse_b") is None:
         check(
             depth == depth_b,
             lambda: (
@@ -70,30 +71,18 @@ def _check_call(op, arguments):
     check_devices(function, operands | tensors)
 
 
-def gemm(op: Operator) -> Callable[..., Any]:
-    """The fake implementation of an operator that multiplies."""
+def gemm(op: Operator, shape: Callable[..., Any] = _result_shape) -> Callable[..., Any]:
+    """The fake implementation of an operator that multiplies. shape(op, arguments by name) is the
+    shape of its result."""
 
     def fake(*args: Any, out_dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
         arguments = op.arguments(args, kwargs)
         _check_call(op, arguments)
-        a, b = arguments["a"], arguments["b"]
-        dtype = out_dtype or dtypes.result(a.dtype)
-        sparse = arguments.get("sparse_a") is not None or arguments.get("sparse_b") is not None
-        out = a.new_empty(_result_shape(op, a, b, sparse), dtype=dtype)
+        a = arguments["a"]
+        out = a.new_empty(shape(op, arguments), dtype=out_dtype or dtypes.result(a.dtype))
         return (out, a.new_empty((), dtype=torch.float32)) if op.amax else out
 
     return fake
-
-
-def _with_z(op):
-    """The fake of an overload that also returns the argument of the activation."""
-    fake = gemm(op)
-
-    def both(*args, **kwargs):
-        out = fake(*args, **kwargs)
-        return out, torch.empty_like(out)
-
-    return both
 
 
 def _prepare(w):
@@ -131,15 +120,26 @@ def writes_out(op: Operator) -> Callable[..., None]:
     return fake
 
 
+def register(op: Operator, shape: Callable[..., Any] = _result_shape) -> None:
+    """Registers the fakes of all overloads of an operator that multiplies."""
+    fake = gemm(op, shape)
+    torch.library.register_fake(op.default, fake)
+    if op.out is not None:
+        torch.library.register_fake(op.out, writes_out(op))
+    if op.with_z is not None:
+
+        def with_z(*args: Any, **kwargs: Any) -> Any:
+            out = fake(*args, **kwargs)
+            return out, torch.empty_like(out)
+
+        torch.library.register_fake(op.with_z, with_z)
+
+
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
-    torch.library.register_fake(f"tcgemm::{_op.name}", gemm(_op))
-for _op in WITH_OUT:
-    torch.library.register_fake(f"tcgemm::{_op.name}.out", writes_out(_op))
-for _op in WITH_Z:
-    torch.library.register_fake(f"tcgemm::{_op.name}.with_z", _with_z(_op))
+    register(_op)
 torch.library.register_fake(torch.ops.tcgemm.prepare.default, _prepare)
 torch.library.register_fake(torch.ops.tcgemm._sum_rows.default, _sum_rows)
 torch.library.register_fake(torch.ops.tcgemm._activation_backward.default, _activation_backward)

@@ -17,7 +17,7 @@ import torch
 from torch.overrides import has_torch_function
 
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
-from tcgemm.ops._torch_private import any_autocast_enabled, redispatch
+from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.direct import DENSE
 from tcgemm.ops.dispatch import USUAL
@@ -34,17 +34,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.ops.operators import Operands
+    from tcgemm.ops.operators import Operands, Tensors
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
-_OPS: Any = torch.ops.tcgemm
-_KERNELS: dict[bool, Any] = {  # the key is the argument amax
-    False: redispatch(_OPS.packed_mm.default),
-    True: redispatch(_OPS.packed_mm_amax.default),
-}
-_OPERATORS: dict[bool, tuple[str, Any, Any, Any]] = {
-    False: ("packed_mm", *map(_OPS.packed_mm.__getattr__, ("default", "out", "with_z"))),
-    True: ("packed_mm_amax", _OPS.packed_mm_amax.default, None, None),
+_OPERATORS: dict[bool, Operator] = {  # the key is the argument amax
+    False: Operator("packed_mm"),
+    True: Operator("packed_mm_amax"),
 }
 _NO_ORDER = Order(0, "int4", 0, "none")
 
@@ -53,24 +48,14 @@ class PackedProduct(Operator):
     """packed_mm or packed_mm_amax for one call: the numbers of the weight and scale_out belong to
     it."""
 
-    name: str
-    kernel: Any
-    plain_kernel: Any
-    default: Any
-    out: Any
-    with_z: Any
     weight: bool = True
     batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
-    keeps_sign: bool
-    kernel_name: str | None
     order: Order
     constant: bool  # no kernel that may still run writes the weight
     words: dict[str, Any]  # the numbers of the weight, as keywords
     a: tuple[int, torch.dtype]  # K and the dtype of the other operand
-    constants: tuple[Tensor | None, ...]
-    constant_names: tuple[str, ...]
 
     def __init__(
         self,
@@ -82,29 +67,23 @@ class PackedProduct(Operator):
         amax: bool = False,
         constant: bool = False,
     ) -> None:
-        self.name, self.default, self.out, self.with_z = _OPERATORS[amax]
-        self.kernel = _KERNELS[amax]
+        own = _OPERATORS[amax]
+        self.name, self.default, self.kernel = own.name, own.default, own.kernel
+        self.out, self.with_z = own.out, own.with_z
         self.amax = amax
         self.order = order
         self.constant = constant
         self.words = order._asdict() | ({"constant_b": True} if constant else {})
-        # Without constants autograd.py takes the shortest way, for one result.
-        short = scale_out is None and not amax
-        self.constants = () if short else (scale_out,)
-        self.constant_names = () if short else ("scale_out",)
-        self.plain_kernel = functools.partial(self.kernel, **self.words) if short else None
+        if scale_out is not None or amax:  # else autograd.py takes the shortest way
+            self.constants, self.constant_names = (scale_out,), ("scale_out",)
+            self.plain_kernel = None
+        else:
+            self.plain_kernel = functools.partial(self.kernel, **self.words)
         self.keeps_sign = scale_out is None
         self.kernel_name = kernel_name
         self.a = a
 
-    def tensors(
-        self,
-        a: Tensor,
-        b: Tensor,
-        c: Tensor | None,
-        bias: Tensor | None,
-        residual: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
+    def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         return a, b, c, bias, residual, *self.constants
 
     def keywords(self, epilogue: Epilogue) -> dict[str, Any]:
@@ -162,47 +141,20 @@ class PackedProduct(Operator):
         return super().lower(result, a_dims, 2)
 
 
-def _fake(
-    a, packed_b, c=None, bias=None, residual=None, scale_out=None, *, n, out_dtype=None, **_options
-):
-    addends = {"c": c, "bias": bias, "residual": residual, "scale_out": scale_out}
-    tensors = {name: tensor for name, tensor in addends.items() if tensor is not None}
-    fake.check_devices("tcgemm", {"a": a, "packed_b": packed_b, **tensors})
-    return a.new_empty((*a.shape[:-1], n), dtype=out_dtype or a.dtype)
-
-
-def _fake_with_z(*args, **kwargs):
-    out = _fake(*args, **kwargs)
-    return out, torch.empty_like(out)
-
-
-def _fake_out(*args, out, **kwargs):
-    fake.check_devices("tcgemm", {"a": args[0], "out": out})
-    _fake(*args, **kwargs)
-
-
 def _vmap(info, in_dims, *args, **kwargs):
     return vmap.join_rows(OPERATOR.default, info, in_dims, args, kwargs)
 
 
-def _fake_amax(a, *args, **kwargs):
-    return _fake(a, *args, **kwargs), a.new_empty((), dtype=torch.float32)
-
-
 OPERATOR: PackedProduct = PackedProduct()
 OPERATOR_AMAX: PackedProduct = PackedProduct(amax=True)
-torch.library.register_fake("tcgemm::packed_mm", _fake)
-torch.library.register_fake("tcgemm::packed_mm.with_z", _fake_with_z)
-torch.library.register_fake("tcgemm::packed_mm.out", _fake_out)
-torch.library.register_fake("tcgemm::packed_mm_amax", _fake_amax)
+for _op in (OPERATOR, OPERATOR_AMAX):
+    fake.register(_op, lambda _op, arguments: (*arguments["a"].shape[:-1], arguments["n"]))
+    autograd.register(_op)
+    flops.count(_op)
 torch.library.register_vmap("tcgemm::packed_mm", _vmap)
 vmap.register_one_by_one("packed_mm_amax")
 vmap.register_one_by_one("packed_mm", "with_z")
-autograd.register(OPERATOR)
-autograd.register(OPERATOR_AMAX)
 autograd.register_constant("packed_mm", "with_z")
-flops.count(OPERATOR)
-flops.count(OPERATOR_AMAX)
 dtensor.rules_in("tcgemm.packed.sharding")
 
 
@@ -284,8 +236,7 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
     if not (type(a) in DENSE and kinds <= USUAL and not op.adds_c):
         addends = {"c": c, "bias": bias, "residual": residual, "out": out, "scale_out": scale_out}
         if not dispatch.all_tensors(op, a, stored.tensors.scales, *addends.values()):
-            tensors = {first: a, second: stored.tensors.scales, **addends}
-            raise dispatch.no_tensor(op.name, tensors)
+            raise dispatch.no_tensor(op.name, {first: a, second: stored.tensors.scales, **addends})
     traced = torch.compiler.is_compiling()
     if out is None and (traced or any_autocast_enabled()):
         a, c, bias, residual = dispatch.autocast(a, c, bias, residual)

@@ -48,14 +48,11 @@ def _pack_weight(w: Any, book: Any, global_scale: Any, *options: Any, **kwargs: 
     """_pack_weight(w, book, global_scale, format, group_size, limit, scale_type, ..)"""
     others = [None if tensor is None else _R for tensor in (book, global_scale)]
     missing = [None] * (len(options) + len(kwargs))
+    zero_points = options[4] if len(options) > 4 else kwargs.get("zero_points", False)
     return [
-        ([placed, placed, zeros], [placed, *others, *missing])
-        for placed, zeros in ((_R, _R), (Shard(0), Shard(0) if _has_zeros(options, kwargs) else _R))
+        ([placed, placed, placed if zero_points else _R], [placed, *others, *missing])
+        for placed in (_R, Shard(0))
     ]
-
-
-def _has_zeros(options: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return bool(options[4] if len(options) > 4 else kwargs.get("zero_points", False))
 
 
 register_sharding(torch.ops.tcgemm._pack_weight.default, _pack_weight, ())
