@@ -99,7 +99,8 @@ def _scales(entry: Mapping[str, Any], blocks: int) -> Tensor:
     check(_NAME, "nested_quant_map", values, (torch.float32,), (_INDEXES,))
     check(_NAME, "nested_absmax", nested, (torch.float32,), (math.ceil(blocks / size),))
     spread = nested.repeat_interleave(size)[:blocks]
-    return values[absmax.int()] * spread + float(entry.get("nested_offset", 0.0))
+    values = values[absmax.int()]  # pyright: ignore[reportOptionalSubscript]
+    return values * spread + float(entry.get("nested_offset", 0.0))
 
 
 def _entry(state: Any) -> Mapping[str, Any]:
