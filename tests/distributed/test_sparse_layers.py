@@ -11,7 +11,7 @@ import tcgemm
 from tcgemm.nn import SparseLinear24
 from tcgemm.ops.dtensor import full_tensor
 
-from support import processes
+from support import processes, sharding
 from support.processes import in_processes
 from support.sharding import shard
 
@@ -33,16 +33,7 @@ def losses_of(model, steps=STEPS):
     """Every process sees the same batch, so that the curves are as in one process."""
     torch.manual_seed(1)
     x, target = (torch.randn(24, size).to(processes.device()) for size in (16, 21))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    losses = []
-    for _ in range(steps):
-        for _ in range(2):  # the gradient of two forwards, and one step
-            loss = (model(x) - target).square().mean()
-            (loss / 2).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    return sharding.losses_of(model, x, target, steps)[0]
 
 
 OPTIONS = {"learns": True, "refresh_every": 2, "gradient": "straight_through"}

@@ -76,8 +76,7 @@ def check_exact(row, kind, step, cluster=0):
     shape = (*kind.batch, m, n)
     guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
     launch(row, a, b, out=guarded.view, cluster=cluster, **scales)
-    reference.assert_exact(guarded.view, reference.exact(a, b, **scales, **row.types.options))
-    assert guarded.untouched()
+    reference.assert_guarded(guarded, reference.exact(a, b, **scales, **row.types.options))
 
 
 @EVERY_ROW
@@ -209,8 +208,7 @@ def test_row_with_every_option(row):
         guarded = cases.Guarded(out_strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, *terms, out=guarded.view, **options)
         options |= row.types.options | {"out_dtype": out_dtype}
-        reference.assert_exact(guarded.view, reference.exact(a, b, *terms, **options))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, *terms, **options))
 
     outs = row.types.outs
     check_all(
@@ -293,8 +291,7 @@ def assert_exact_from_any_strides(row, a, b):
     guarded = cases.Guarded("odd_pitch", (m, n), dtype=row.types.outs[0], device="cuda")
     launch(row, a, b, out=guarded.view, direct=False, **scales)
     expected = reference.exact(a, b, **scales, **row.types.options)
-    reference.assert_exact(guarded.view, expected)
-    assert guarded.untouched()
+    reference.assert_guarded(guarded, expected)
 
 
 @ANY_ALIGNMENT

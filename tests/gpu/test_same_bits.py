@@ -80,24 +80,23 @@ TYPES = {
 }
 
 
-def supported(dtype, options):
-    """Does this GPU have a kernel?"""
+def supported(types):
+    """The dtype and the options; without a kernel of this GPU the test is skipped."""
+    dtype, options = TYPES[types]
     a = torch.zeros(32, 32, device="cuda").to(dtype)
     try:
         tcgemm.mm(a, a.t(), **options)
     except RuntimeError as error:
         if "no kernel" not in str(error):
             raise
-        return False
-    return True
+        pytest.skip("this GPU has no kernel for it")
+    return dtype, options
 
 
 @pytest.mark.parametrize("scales", SCALES)
 @pytest.mark.parametrize("types", TYPES)
 def test_strides_of_out(types, scales):
-    dtype, options = TYPES[types]
-    if not supported(dtype, options):
-        pytest.skip("this GPU has no kernel for it")
+    dtype, options = supported(types)
     tensors = {
         name: vector(*value) if isinstance(value, tuple) else value
         for name, value in SCALES[scales].items()
@@ -112,9 +111,7 @@ def test_strides_of_out(types, scales):
 @pytest.mark.parametrize("types", ["bf16", "f64", "f32", "e4m3", "s8"])
 @pytest.mark.parametrize("shape", [(M, N), (1, N), (M, 1)])
 def test_addends(shape, types):
-    dtype, options = TYPES[types]
-    if not supported(dtype, options):
-        pytest.skip("this GPU has no kernel for it")
+    dtype, options = supported(types)
     a, b = operand(M, 512, dtype, True), operand(N, 512, dtype, True).t()
     c, bias = vector(*shape), vector(N)
     for beta in (1.0, 0.7):
@@ -126,9 +123,7 @@ def test_addends(shape, types):
 @pytest.mark.parametrize("types", ["bf16", "f16", "e4m3", "s8"])
 def test_epilogues(types, activation):
     """Rows that are vectors have another epilogue than the rest: it must round as the rest does."""
-    dtype, options = TYPES[types]
-    if not supported(dtype, options):
-        pytest.skip("this GPU has no kernel for it")
+    dtype, options = supported(types)
     a, b = operand(M, 512, dtype, True), operand(N, 512, dtype, True).t()
     narrow = torch.float16 if dtype is F16 else BF16
     scale = 0.3 if dtype is not S8 else 1e-4

@@ -72,8 +72,7 @@ def test_row_is_exact_in_slices(row):
             shape = (*kind.batch, m, n)
             guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
             launch(row, a, b, out=guarded.view, slices=count, **scales)
-            reference.assert_exact(guarded.view, expected)
-            assert guarded.untouched()
+            reference.assert_guarded(guarded, expected)
 
     check_all(itertools.product((*KINDS, MOST), range(len(row.layouts))), check)
 
@@ -90,8 +89,7 @@ def test_row_is_exact_in_clusters_that_add(row):
         expected = reference.exact(a, b, **scales, **row.types.options)
         guarded = cases.Guarded(strides, (*batch, m, n), dtype=row.types.outs[0], device="cuda")
         launch(row, a, b, out=guarded.view, slices=count, cluster_adds=True, **scales)
-        reference.assert_exact(guarded.view, expected)
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, expected)
 
     m, n, _ = row.tile
     odd = 0 if row.unrolled_only else 3
@@ -180,8 +178,7 @@ def test_the_epilogue_runs_once(row):
         guarded = cases.Guarded(strides, (m, n), dtype=out_dtype, device="cuda")
         launch(row, a, b, out=guarded.view, slices=4, **options)
         options |= row.types.options | {"out_dtype": out_dtype}
-        reference.assert_exact(guarded.view, reference.exact(a, b, **options))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, **options))
 
     if row.types.integer:
         pytest.skip("test_integers_in_slices has them")

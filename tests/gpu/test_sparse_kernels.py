@@ -59,8 +59,7 @@ def check_exact(row, kind, side, cluster=0, **division):
         side, w, x, operand=operand, out=guarded.view, **call_options(row, cluster, **division)
     )
     a, b = dense_sides(side, w, x)
-    reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
-    assert guarded.untouched()
+    reference.assert_guarded(guarded, reference.exact(a, b, **options_of(row.types)))
     return explained(row, side, operand, x, guarded.view, cluster=cluster, **division)
 
 
@@ -124,8 +123,7 @@ def test_row_reads_any_strides(row):
         guarded = cases.Guarded("odd_pitch", shape, dtype=row.types.outs[0], device="cuda")
         multiply(side, w, x, operand=operand, out=guarded.view, **call_options(row))
         a, b = dense_sides(side, w, x)
-        reference.assert_exact(guarded.view, reference.exact(a, b, **options_of(row.types)))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, **options_of(row.types)))
         text = explained(row, side, operand, x, guarded.view)
         assert f" {row.name} (row " in text
         if strides == other == "padded":  # in words
@@ -178,8 +176,7 @@ def test_row_with_its_epilogues(row):
         terms["out_dtype"] = out_dtype
         multiply(side, w, x, out=guarded.view, **terms, **call_options(row))
         expected = reference.exact(*dense_sides(side, w, x), **terms, **options_of(row.types))
-        reference.assert_exact(guarded.view, expected)
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, expected)
 
     kinds = [kind for kind in KINDS if not kind.batch and kind.name != "waves"]
     check_all(itertools.product(kinds[:6], SIDES, row.types.outs), check)
@@ -195,8 +192,7 @@ def test_row_sends_columns(row):
         guarded = cases.Guarded(kind.out, shape, dtype=out_dtype, device="cuda")
         multiply("b", w, x, operand=operand, out=guarded.view, **out, **call_options(row))
         expected = reference.exact(*sides, **out, **options_of(row.types))
-        reference.assert_exact(guarded.view, expected)
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, expected)
         text = explained(row, "b", operand, x, guarded.view, **out)
         assert "by TMA, column-major\n" in text
 

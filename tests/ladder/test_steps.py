@@ -226,10 +226,16 @@ GOOD = [
 ]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_checks_find(name, monkeypatch):
+@pytest.fixture
+def sentences_of(monkeypatch):
+    """The complaints about some records, where no others are stored."""
     monkeypatch.setattr(_stored, "results", lambda kind: {})
-    sentences = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
+    return lambda records: checks.sentences(results(*records), (*checks.LIMITS, *checks.PATTERNS))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_checks_find(name, sentences_of):
+    sentences = sentences_of(BAD[name])
     assert len(sentences) == 1, sentences
 
 
@@ -249,15 +255,12 @@ def test_checks_find(name, monkeypatch):
         ),
     ],
 )
-def test_a_check_names_both_variants(name, sentence, monkeypatch):
-    monkeypatch.setattr(_stored, "results", lambda kind: {})
-    sentences = checks.sentences(results(*BAD[name]), (*checks.LIMITS, *checks.PATTERNS))
-    assert sentences == [sentence]
+def test_a_check_names_both_variants(name, sentence, sentences_of):
+    assert sentences_of(BAD[name]) == [sentence]
 
 
-def test_checks_accept(monkeypatch):
-    monkeypatch.setattr(_stored, "results", lambda kind: {})
-    assert checks.sentences(results(*GOOD), (*checks.LIMITS, *checks.PATTERNS)) == []
+def test_checks_accept(sentences_of):
+    assert sentences_of(GOOD) == []
 
 
 def test_the_plateau_is_the_rate_of_the_probe(monkeypatch):

@@ -23,7 +23,7 @@ from support import (
     subbyte_errors,
 )
 from support.cases import BF16, F16, F32, F64
-from support.error_asserts import assert_error_message, error_message, quantised, t
+from support.error_asserts import assert_error_message, error_message, quantised, rows_of, t
 
 OPS = torch.ops.tcgemm
 SOURCES = Path(__file__).resolve().parents[2] / "csrc" / "ops"
@@ -343,11 +343,7 @@ PLACES = {
     ),
 }
 
-TABLE = [
-    pytest.param(*row, id=f"{table}: {name}")
-    for table, rows in {"shape": SHAPES, "type": TYPES, "out": OUT, "place": PLACES}.items()
-    for name, row in rows.items()
-]
+TABLE = rows_of({"shape": SHAPES, "type": TYPES, "out": OUT, "place": PLACES})
 
 
 @pytest.mark.parametrize("call, pieces", TABLE)

@@ -68,8 +68,7 @@ def test_results_of_any_strides(device, types):
         guarded = cases.Guarded(strides, (m, n), dtype=out_dtype, device=device)
         options = types.options | {"out_dtype": out_dtype}
         assert tcgemm.mm(a, b, **options, out=guarded.view) is guarded.view
-        reference.assert_exact(guarded.view, reference.exact(a, b, **options))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, **options))
 
     shapes = ((70, 40, 50), (17, 33, 96), (1, 65, 9), (129, 1, 64), (64, 64, 1), (128, 64, 72))
     rotated = itertools.cycle((*shapes, (130, 64, 72)))
@@ -96,8 +95,7 @@ def test_epilogue_into_any_strides(device, types):
         terms = {"bias": bias, "residual": residual, "activation": "relu", "alpha": 2.0}
         terms |= types.options
         tcgemm.addmm(c, a, b, beta=-1.0, **terms, out=guarded.view)
-        reference.assert_exact(guarded.view, reference.exact(a, b, c, beta=-1.0, **terms))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, c, beta=-1.0, **terms))
 
     check_all(((strides,) for strides in cases.OUT_STRIDES), check)
 
@@ -121,8 +119,7 @@ def test_column_major_results(device, types, strides):
             terms = (c, bias, residual)
             torch.ops.tcgemm._gemm.out(a, b, *terms, **options, **types.options, out=guarded.view)
             expected = reference.exact(a, b, *terms, **options, **types.options)
-            reference.assert_exact(guarded.view, expected)
-            assert guarded.untouched()
+            reference.assert_guarded(guarded, expected)
 
 
 @EVERY
@@ -154,8 +151,7 @@ def test_batched_results_of_any_strides(device, types):
         guarded = cases.Guarded(strides, (2, 3, 20, 24), dtype=out_dtype, device=device)
         options = types.options | {"out_dtype": out_dtype}
         tcgemm.matmul(a, b, **options, out=guarded.view)
-        reference.assert_exact(guarded.view, reference.exact(a, b, **options))
-        assert guarded.untouched()
+        reference.assert_guarded(guarded, reference.exact(a, b, **options))
 
     arguments = []
     for index, strides in enumerate(BATCHED_OUT):

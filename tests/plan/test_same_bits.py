@@ -42,6 +42,14 @@ FACTORS = [
 ]
 
 
+def assert_one_orientation(**options):
+    """The major of the result changes nothing of the plan that decides its bits."""
+    for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
+        outs = (None, (m * n, 1, m))
+        rows, columns = (plan(m, n, k, out=out, layout=layout, **options) for out in outs)
+        assert decides(rows) == decides(columns), (m, n, k, layout)
+
+
 @pytest.mark.parametrize("device", ["H200", "A100"])
 @pytest.mark.parametrize(
     "types", [{"dtype": "e4m3"}, {"dtype": "s8", "out_dtype": "bf16"}], ids=str
@@ -51,22 +59,22 @@ def test_two_factors_in_one_order(factors, types, device):
     """Two roundings depend on the order, so the major of the result must not swap A and B."""
     if device == "A100" and types["dtype"] == "e4m3":
         pytest.skip("an A100 has no fp8")
-    for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
-        options = {"layout": layout, "device": device, **types, **factors}
-        rows, columns = (plan(m, n, k, out=out, **options) for out in (None, (m * n, 1, m)))
-        assert decides(rows) == decides(columns), (m, n, k, layout)
+    assert_one_orientation(device=device, **types, **factors)
 
 
-@pytest.mark.parametrize("options", [{"dtype": "bf16"}, {"dtype": "bf16", "alpha": 0.3}], ids=str)
-def test_one_factor_may_swap(options):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "bf16"},
+        {"dtype": "bf16", "alpha": 0.3},
+        {"dtype": "e4m3"},
+        {"dtype": "e4m3", "scale_a": "1x128", "scale_b": "128x128"},
+    ],
+    ids=str,
+)
+def test_one_factor_and_block_scales_may_swap(options):
     """One factor has one order, and a column-major result is stored faster as a row-major one."""
     fields = plan(4096, 4096, 4096, out=(0, 1, 4096), **options)
-    assert fields["swap_ab"]
-
-
-@pytest.mark.parametrize("scales", [{}, {"scale_a": "1x128", "scale_b": "128x128"}], ids=str)
-def test_block_scales_may_swap(scales):
-    fields = plan(4096, 4096, 4096, dtype="e4m3", out=(0, 1, 4096), **scales)
     assert fields["swap_ab"]
 
 
@@ -74,10 +82,7 @@ def test_block_scales_may_swap(scales):
 @pytest.mark.parametrize("terms", [0, 2, 3])
 def test_float32_has_one_orientation(terms, precision):
     """A tensor core adds the products of low terms in the order of the operands."""
-    for (m, n, k), layout in itertools.product(SIZES, LAYOUTS):
-        options = {"layout": layout, "terms_b": terms, "precision": precision, **F32}
-        rows, columns = (plan(m, n, k, out=out, **options) for out in (None, (m * n, 1, m)))
-        assert decides(rows) == decides(columns), (m, n, k, layout)
+    assert_one_orientation(terms_b=terms, precision=precision, **F32)
 
 
 def test_parts_change_nothing_for_a_layer():

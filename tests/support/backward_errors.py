@@ -1,10 +1,9 @@
 """The sentences of the passes of the backward, as rows: a call, and what it says."""
 
-import pytest
 import torch
 
 from support.cases import F32, F64
-from support.error_asserts import t
+from support.error_asserts import rows_of, t
 
 OPS = torch.ops.tcgemm
 G = t(3, 4)
@@ -47,4 +46,4 @@ ROWS = {
         ],
     ),
 }
-TABLE = [pytest.param(*row, id=f"backward: {name}") for name, row in ROWS.items()]
+TABLE = rows_of({"backward": ROWS})

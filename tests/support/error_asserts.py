@@ -26,6 +26,15 @@ def refusal(call):
     return error_message(call, (ValueError, RuntimeError))
 
 
+def rows_of(tables):
+    """{"table": {"row": (call, pieces)}} -> the parameters of a test, one for each row."""
+    return [
+        pytest.param(*row, id=f"{table}: {name}")
+        for table, rows in tables.items()
+        for name, row in rows.items()
+    ]
+
+
 def assert_error_message(call, pieces):
     """The call is refused in one sentence that has the pieces in their order, and a way out."""
     text = error_message(call)

@@ -18,15 +18,7 @@ def int32(value):
 
 def pack_rows(codes):
     """(R, C) -> int32 (R/8, C): eight rows in a word, the first one in the low bits."""
-    rows, columns = len(codes), len(codes[0])
-    words = [
-        [
-            int32(sum(int(codes[8 * word + i][column]) << 4 * i for i in range(8)))
-            for column in range(columns)
-        ]
-        for word in range(rows // 8)
-    ]
-    return torch.tensor(words, dtype=torch.int32)
+    return pack_columns(list(zip(*codes, strict=True))).t().contiguous()
 
 
 def pack_columns(codes, order=tuple(range(8))):

@@ -249,6 +249,12 @@ def assert_exact(out, expected):
     )
 
 
+def assert_guarded(guarded, expected):
+    """The view of a cases.Guarded is exact, and nothing beside it was written."""
+    assert_exact(guarded.view, expected)
+    assert guarded.untouched()
+
+
 def extent(indices, dim):
     """From the first to the last index along a dimension of the result."""
     if indices.shape[1] < -dim:

@@ -4,11 +4,10 @@ A row is a call and pieces of its sentence, as in ops/test_errors.py, which also
 there is a row for each.
 """
 
-import pytest
 import torch
 
 from support.cases import BF16, F16, F32, F64
-from support.error_asserts import quantised, t
+from support.error_asserts import quantised, rows_of, t
 
 OPS = torch.ops.tcgemm
 E4M3, E5M2, S8, U8, S32 = (
@@ -426,18 +425,15 @@ QUANTIZE = {
     ),
 }
 
-TABLES = {
-    "scale": SCALES,
-    "zero point": ZEROS,
-    "integer": INTEGERS,
-    "type": TYPES,
-    "precision": PRECISION,
-    "prepared": PREPARED,
-    "out": OUT,
-    "quantize": QUANTIZE,
-}
-TABLE = [
-    pytest.param(*row, id=f"{table}: {name}")
-    for table, rows in TABLES.items()
-    for name, row in rows.items()
-]
+TABLE = rows_of(
+    {
+        "scale": SCALES,
+        "zero point": ZEROS,
+        "integer": INTEGERS,
+        "type": TYPES,
+        "precision": PRECISION,
+        "prepared": PREPARED,
+        "out": OUT,
+        "quantize": QUANTIZE,
+    }
+)

@@ -4,13 +4,12 @@ A row is a call and pieces of its sentence, as in ops/test_errors.py, which also
 there is a row for each.
 """
 
-import pytest
 import torch
 
 import tcgemm  # noqa: F401  (the fakes)
 
 from support.cases import BF16, E4M3, F16, F32, F64, S8, S32, U8
-from support.error_asserts import quantised, t
+from support.error_asserts import quantised, rows_of, t
 
 OPS = torch.ops.tcgemm
 KINDS = "torch.float8_e5m2, torch.int8 and torch.uint8 are what can be sparse"
@@ -285,8 +284,4 @@ PRODUCTS = {
     ),
 }
 
-TABLE = [
-    pytest.param(*row, id=f"{table}: {name}")
-    for table, rows in {"operands": OPERANDS, "format": FORMAT, "products": PRODUCTS}.items()
-    for name, row in rows.items()
-]
+TABLE = rows_of({"operands": OPERANDS, "format": FORMAT, "products": PRODUCTS})
