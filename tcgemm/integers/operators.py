@@ -11,8 +11,8 @@ from tcgemm.ops.vmap import register_one_by_one
 class Int4Product(Operator):
     """_int4_mm and _int4_mm_amax: scaled_mm of bytes with two elements of K each."""
 
-    positional = SCALED.positional[:-3]  # without the other forms of operands
-    per_byte = 2
+    positional: tuple[str, ...] = SCALED.positional[:-3]  # without the other forms of operands
+    per_byte: int = 2
 
     def __init__(self, name: str, *, amax: bool = False) -> None:
         super().__init__(name)
@@ -22,8 +22,8 @@ class Int4Product(Operator):
 class BinaryProduct(Operator):
     """_binary_mm: no epilogue."""
 
-    positional = ("a", "b")
-    per_byte = 8
+    positional: tuple[str, ...] = ("a", "b")
+    per_byte: int = 8
 
 
 INT4 = (Int4Product("_int4_mm"), Int4Product("_int4_mm_amax", amax=True))
