@@ -20,7 +20,7 @@ from tcgemm.integrations.fsdp2 import _ShardedWeight, gather_in_float8
 from tcgemm.nn import Float8Linear
 from tcgemm.quant.weight import QuantizedWeight
 
-from support import processes
+from support import processes, sharding
 from support.cases import reloaded
 from support.processes import in_processes
 
@@ -78,14 +78,7 @@ def losses_of(model):
     torch.manual_seed(1)
     x, target = (torch.randn(24, size).to(processes.device()) for size in (16, 21))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-    losses = []
-    for _ in range(STEPS):
-        loss = (model(x).float() - target).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    return sharding.losses_of(model, x, target, STEPS, optimizer)[0]
 
 
 def train(rank, kind, scaling):

@@ -10,6 +10,8 @@ from torch.overrides import TorchFunctionMode
 import tcgemm
 from tcgemm.ops.operators import PLAIN
 
+from support.error_asserts import error_message
+
 A, B, C = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
 FUNCTIONS = (*(op.name for op in PLAIN), "check_layout", "explain")
 QUANTIZED = ("quantize", "dequantize", "quantized_linear")
@@ -31,9 +33,7 @@ QUANTIZED = ("quantize", "dequantize", "quantized_linear")
     ],
 )
 def test_what_is_no_tensor_is_a_type_error(call, sentence):
-    with pytest.raises(TypeError) as error:
-        call()
-    assert str(error.value).startswith(sentence)
+    assert error_message(call, TypeError).startswith(sentence)
 
 
 def test_tensors_are_positional_and_all_else_is_not():

@@ -21,6 +21,7 @@ from tcgemm.ops.prepared import TensorVersionGuard
 
 from support.calls import Recorder
 from support.cases import copies
+from support.error_asserts import error_message
 
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
@@ -254,9 +255,7 @@ def test_the_other_orientation_is_refused():
     ],
 )
 def test_where_it_does_not_belong(call, sentence):
-    with pytest.raises(TypeError) as error:
-        call(tcgemm.prepare(W))
-    assert str(error.value).startswith(sentence)
+    assert error_message(lambda: call(tcgemm.prepare(W)), TypeError).startswith(sentence)
 
 
 def test_shapes_are_the_weights():

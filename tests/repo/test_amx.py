@@ -104,25 +104,19 @@ def test_onednn_reads_the_variable_after_torch_is_imported():
     assert isa[0].endswith("AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions"), isa
 
 
-def test_int8_products_of_torch_stay_exact_with_the_variable():
-    """Without VNNI oneDNN adds pairs of int8 products in 16 bits, which saturate."""
-    code = f"""
-import os
-os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}
-import torch
+# Without VNNI oneDNN adds pairs of int8 products in 16 bits, which saturate.
+INT8 = """
 a = torch.full((32, 64), 127, dtype=torch.int8)
 print(torch._int_mm(a, a.t()).unique().tolist())
 """
-    assert run_without_the_variable(code).stdout.split() == [f"[{64 * 127 * 127}]"]
-
-
-def test_fp8_products_of_torch_work_with_the_variable():
-    """torch calls oneDNN for them where the CPU has AVX512-FP16, whatever the variable says."""
-    code = f"""
-import os
-os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}
-import torch
+# torch calls oneDNN for them where the CPU has AVX512-FP16, whatever the variable says.
+FP8 = """
 one, a = torch.ones(()), torch.ones(32, 64).to(torch.float8_e4m3fn)
 print(torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.float32).unique().tolist())
 """
-    assert run_without_the_variable(code).stdout.split() == ["[64.0]"]
+
+
+@pytest.mark.parametrize(("product", "value"), [(INT8, 64 * 127 * 127), (FP8, 64.0)])
+def test_products_of_torch_stay_exact_with_the_variable(product, value):
+    code = f"import os; os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}; import torch{product}"
+    assert run_without_the_variable(code).stdout.split() == [f"[{value}]"]
