@@ -252,11 +252,10 @@ def _tensors_of(*arguments):
     return [argument for argument in arguments if not isinstance(argument, Operand)]
 
 
-def _named(
-    op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, out: Any
-) -> dict[str, Any]:
-    first, second = op.operand_names
-    return {first: a, second: b, "c": c, "bias": bias, "residual": residual, "out": out}
+def _named(op: Operator, *tensors: Any) -> dict[str, Any]:
+    """The names of a, b, c, bias, residual and out in errors, and the tensors."""
+    names = (*op.operand_names, "c", "bias", "residual", "out")
+    return dict(zip(names, tensors, strict=True))
 
 
 def all_tensors(op: Operator, a: object, b: object, c: object, *others: object) -> bool:

@@ -13,7 +13,7 @@ one call, which holds them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -102,9 +102,11 @@ class Operator:
         """Arguments by name. The dispatcher drops those that have their default."""
         return dict(zip(self.positional, args, strict=False), **kwargs)
 
-    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Operator:
+    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Self:
         """The same operator with these constants, which autograd saved for the backward."""
-        return self
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), constants=constants)
+        return other
 
     def before_activation(self) -> Operator:
         """The operator that computes the activation's argument: without residual and scale_out."""
@@ -159,11 +161,7 @@ class Operator:
         return result.squeeze(-1) if b_dims == 1 else result
 
 
-_MM, _MM_AMAX = torch.ops.tcgemm.scaled_mm, torch.ops.tcgemm.scaled_mm_amax
-_SCALED: dict[bool, tuple[str, Any, Any, Any]] = {  # the key is the argument amax
-    False: ("scaled_mm", _MM.default, redispatch(_MM.default), _MM.out),
-    True: ("scaled_mm_amax", _MM_AMAX.default, redispatch(_MM_AMAX.default), None),
-}
+_SCALED = {False: Operator("scaled_mm"), True: Operator("scaled_mm_amax")}  # by the argument amax
 
 
 class Scaled(Operator):
@@ -181,6 +179,12 @@ class Scaled(Operator):
     )
     any_dims = True
     constant_names: tuple[str, ...] = Scales._fields
+    name: str
+    default: Any
+    kernel: Any
+    out: Any
+    with_z: Any
+    keeps_sign: bool
     constants: Scales
     sparse_a: torch.Tensor | None
     sparse_b: torch.Tensor | None
@@ -195,11 +199,12 @@ class Scaled(Operator):
         sparse_b: torch.Tensor | None = None,
         kernel_name: str | None = None,
     ):
-        self.name, self.default, self.kernel, self.out = _SCALED[amax]
+        own = _SCALED[amax]
+        self.name, self.default, self.kernel = own.name, own.default, own.kernel
+        self.out, self.with_z = own.out, own.with_z
         self.constants = scales  # pyright: ignore[reportIncompatibleVariableOverride]
         self.keeps_sign = scales.scale_out is None
         self.amax = amax
-        self.with_z = None if amax else _MM.with_z
         self.terms_b = terms_b
         self.sparse_a, self.sparse_b = sparse_a, sparse_b
         self.kernel_name = kernel_name
@@ -223,9 +228,8 @@ class Scaled(Operator):
         others = {name: arguments.get(name) for name in names}
         return Scaled(scales, amax=self.amax, **others), self.operands(arguments)
 
-    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Scaled:
-        forms = {name: getattr(self, name) for name in ("terms_b", "sparse_a", "sparse_b")}
-        return Scaled(Scales(*constants), **forms)
+    def with_constants(self, constants: Sequence[torch.Tensor | None]) -> Self:
+        return super().with_constants(Scales(*constants))
 
     def before_activation(self) -> Scaled:
         return Scaled(self.constants._replace(scale_out=None), terms_b=self.terms_b)

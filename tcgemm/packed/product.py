@@ -52,6 +52,15 @@ class PackedProduct(Operator):
     batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
+    name: str
+    default: Any
+    kernel: Any
+    plain_kernel: Any
+    out: Any
+    with_z: Any
+    keeps_sign: bool
+    constants: tuple[Tensor | None, ...]
+    constant_names: tuple[str, ...]
     order: Order
     constant: bool  # no kernel that may still run writes the weight
     words: dict[str, Any]  # the numbers of the weight, as keywords
@@ -111,16 +120,8 @@ class PackedProduct(Operator):
         )
         return call, self.operands(arguments)
 
-    def with_constants(self, constants: Sequence[Tensor | None]) -> PackedProduct:
-        scale_out = constants[0] if constants else None
-        return self._with(scale_out, self.amax)
-
     def before_activation(self) -> PackedProduct:
-        return self._with(None, False)
-
-    def _with(self, scale_out: Tensor | None, amax: bool) -> PackedProduct:
-        fields = (self.order, scale_out, self.kernel_name, self.a)
-        return PackedProduct(*fields, amax=amax, constant=self.constant)
+        return PackedProduct(self.order, None, self.kernel_name, self.a, constant=self.constant)
 
     def grad_operands(
         self, a: Any, b: Any, precision: str | None

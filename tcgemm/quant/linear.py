@@ -85,10 +85,6 @@ class QuantizedLinear(Operator):
         call = QuantizedLinear(arguments.get("weight_scale"), work, **own)
         return call, self.operands(arguments)
 
-    def with_constants(self, constants: Sequence[Tensor | None]) -> QuantizedLinear:
-        (scale,) = constants
-        return QuantizedLinear(scale, self.work, **self.own)
-
     def grad_operands(
         self, a: Tensor | None, b: Tensor | None, precision: str | None
     ) -> tuple[Tensor | None, Tensor | None, None]:

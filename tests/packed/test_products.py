@@ -113,8 +113,12 @@ def test_autocast():
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu"])
-@pytest.mark.parametrize("case", CASES, ids=IDS)
-def test_gradients_are_those_of_the_dequantised_weight(case, activation, device):
+@pytest.mark.parametrize(
+    ("case", "scale"),
+    [*((case, None) for case in CASES), (CASES[0], 0.25)],
+    ids=[*IDS, "scale_out"],
+)
+def test_gradients_are_those_of_the_dequantised_weight(case, scale, activation, device):
     packed = case.pack(torch.randn(N, K, device=device).half() / 8)
     dense = packed.dequantize(torch.float16)
     x = torch.randn(2, 5, K, device=device).half().requires_grad_()
@@ -122,10 +126,11 @@ def test_gradients_are_those_of_the_dequantised_weight(case, activation, device)
     residual = torch.randn(2, 5, N, device=device).half().requires_grad_()
     g = torch.randn(2, 5, N, device=device).half()
     inputs = (x, bias, residual)
+    options = {"residual": residual, "activation": activation}
+    if scale is not None:
+        options["scale_out"] = torch.tensor(scale, device=device)
     both = [
-        torch.autograd.grad(
-            tcgemm.linear(x, w, bias, residual=residual, activation=activation), inputs, g
-        )
+        torch.autograd.grad(tcgemm.linear(x, w, bias, **options), inputs, g)
         for w in (packed, dense)
     ]
     for result, expected in zip(*both, strict=True):
