@@ -124,11 +124,10 @@ def _sum(
     if use_gelu is not None:
         gelu = "gelu_tanh" if a.is_cuda else "gelu"
         activation = gelu if use_gelu else "relu"
-    bias = None
-    if beta == 1 and c.dim() == 1 and c.shape[0] == b.shape[-1]:
-        bias, c = c, None
+    is_bias = beta == 1 and c.dim() == 1 and c.shape[0] == b.shape[-1]
+    addends = (None, c) if is_bias else (c, None)
     epilogue = Epilogue(activation, float(alpha), float(beta), out_dtype)
-    return Product(function, a, b, c, bias, None, epilogue)
+    return Product(function, a, b, *addends, None, epilogue)
 
 
 def _int_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
