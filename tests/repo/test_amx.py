@@ -116,7 +116,9 @@ print(torch._scaled_mm(a, a.t(), one, one, out_dtype=torch.float32).unique().tol
 """
 
 
-@pytest.mark.parametrize(("product", "value"), [(INT8, 64 * 127 * 127), (FP8, 64.0)])
+@pytest.mark.parametrize(
+    ("product", "value"), [(INT8, 64 * 127 * 127), (FP8, 64.0)], ids=["int8", "fp8"]
+)
 def test_products_of_torch_stay_exact_with_the_variable(product, value):
     code = f"import os; os.environ[{amx.VARIABLE!r}] = {amx.without_amx()!r}; import torch{product}"
     assert run_without_the_variable(code).stdout.split() == [f"[{value}]"]
