@@ -248,6 +248,13 @@ def int4(**changes):
     return lambda: packed.from_torchao(weight)
 
 
+class StateWithoutShape:
+    """As a QuantState of bitsandbytes that was made by hand."""
+
+    def as_dict(self):
+        return {"absmax": torch.ones(4), "blocksize": 64, "shape": None}
+
+
 def state(**changes):
     changes = {f"weight.{name}": value for name, value in changes.items()}
     values = {name: value for name, value in (STATE | changes).items() if value is not None}
@@ -320,6 +327,11 @@ ERRORS = {
         lambda: packed.from_bitsandbytes(BNB, 4),
         "tcgemm.packed.from_bitsandbytes: state is int, but it must be the quant_state of a "
         "Params4bit or a dict of tensors; pass one of these.",
+    ),
+    "state without a shape": (
+        lambda: packed.from_bitsandbytes(BNB, StateWithoutShape()),
+        "tcgemm.packed.from_bitsandbytes: state is StateWithoutShape, but it must be the "
+        "quant_state of a Params4bit or a dict of tensors; pass one of these.",
     ),
     "incomplete state": (
         state(absmax=None),

@@ -105,14 +105,16 @@ def _scales(entry: Mapping[str, Any], blocks: int) -> Tensor:
 
 def _entry(state: Any) -> Mapping[str, Any]:
     """The tensors and facts by the names that bitsandbytes saves them by."""
-    if hasattr(state, "as_dict"):  # a bitsandbytes.functional.QuantState
-        return state.as_dict()
-    if not hasattr(state, "items"):
-        raise TypeError(
-            f"{_NAME}: state is {type(state).__name__}, but it must be the quant_state of a "
-            "Params4bit or a dict of tensors; pass one of these."
-        )
-    entry: dict[str, Any] = {}
+    if not hasattr(state, "items"):  # a bitsandbytes.functional.QuantState
+        try:
+            entry = state.as_dict()
+            return entry | {"shape": tuple(entry["shape"])}
+        except (AttributeError, TypeError):
+            raise TypeError(
+                f"{_NAME}: state is {type(state).__name__}, but it must be the quant_state of a "
+                "Params4bit or a dict of tensors; pass one of these."
+            ) from None
+    entry = {}
     for name, tensor in state.items():
         entry[_PREFIX if _PREFIX in name else name.rpartition(".")[2]] = tensor
     for name in ("absmax", "quant_map", _PREFIX):
