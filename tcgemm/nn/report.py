@@ -10,7 +10,7 @@ import torch
 
 from tcgemm.nn.coverage import NotReached, percentage, quantity
 from tcgemm.nn.exchange import layer_of
-from tcgemm.ops.markup import escape
+from tcgemm.ops.markup import escape, table
 
 _SHOWN = 8  # the report names so many classes that are not reached
 
@@ -121,8 +121,4 @@ class SwapReport:
         head, *_ = str(self).split("\n")
         rows = [(name or "(the model)", "swapped", "") for name in self.swapped]
         rows += [(name or "(the model)", "skipped", why) for name, why in self.skipped.items()]
-        cells = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-        )
-        names = "<tr><th>module</th><th></th><th>reason</th></tr>"
-        return f"<p>{escape(head)}</p><table>{names}{cells}</table>"
+        return f"<p>{escape(head)}</p>{table(('module', '', 'reason'), rows)}"

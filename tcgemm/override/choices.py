@@ -1,5 +1,6 @@
 """The choice for each kind of call, made once and remembered, and the counts of all calls."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -16,14 +17,11 @@ COUNTS = 1024  # rows of the report; further sizes share a row
 TORCH, PLAIN, BIASED, ADDED, GENERAL = range(5)
 
 
+@dataclass(slots=True)
 class Count:
     """The calls of one kind."""
 
-    __slots__ = ("calls",)
-    calls: int
-
-    def __init__(self) -> None:
-        self.calls = 0
+    calls: int = 0
 
 
 class Entry(NamedTuple):

@@ -7,7 +7,6 @@ active when it runs.
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -29,17 +28,7 @@ def _label(dims: int, c: bool, bias: bool, activation: str | None, residual: boo
     return " + ".join((product, *(name for name, there in terms.items() if name and there)))
 
 
-def _bind(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    activation: str | None = None,
-) -> Product | str:
+def _bind(a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None):
     dims = a.dim()
     function = _label(dims, c is not None, bias is not None, activation, residual is not None)
     epilogue = Epilogue(activation, alpha, beta)
@@ -47,17 +36,8 @@ def _bind(
 
 
 def _by_torch(
-    _keys: Any,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    c: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    residual: torch.Tensor | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    activation: str | None = None,
-) -> torch.Tensor:
+    _keys, a, b, c=None, bias=None, residual=None, *, alpha=1.0, beta=1.0, activation=None
+):
     """The same by torch's functions, which count as their own calls."""
     add, multiply = (torch.addmm, torch.mm) if a.dim() == 2 else (torch.baddbmm, torch.bmm)
     if c is not None:
@@ -71,7 +51,7 @@ def _by_torch(
     return result if residual is None else result + residual
 
 
-def _fake(a: torch.Tensor, b: torch.Tensor, *_addends: Any, **_options: Any) -> torch.Tensor:
+def _fake(a, b, *_addends, **_options):
     return a.new_empty((*a.shape[:-1], b.shape[-1]))
 
 

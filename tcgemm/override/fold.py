@@ -91,33 +91,24 @@ def _same_shape(x: Any, y: Any) -> bool:
     )
 
 
-class Fold:
+class _Fold:
     """One product, and what is folded into it so far."""
-
-    node: Node
-    last: Node
-    a: Any
-    b: Any
-    shape: torch.Size
 
     def __init__(self, node: Node) -> None:
         first = _PRODUCTS[node.target]
-        self.node, self.last = node, node
+        self.last, self.shape = node, _value(node).shape
         self.a, self.b = node.args[first : first + 2]
         self.tensors: dict[str, Node | None] = dict.fromkeys(("c", "bias", "residual"))
-        self.options: dict[str, Any] = {}
+        factors: dict[str, Any] = dict(node.kwargs)  # alpha and beta
+        self.options: dict[str, Any] = {
+            name: float(factor) for name, factor in factors.items() if factor != 1
+        }
         self.reshaped: dict[str, list[int]] = {}  # the sizes that an addend has to get
         self.sizes: Any = None  # the sizes that a reshape gives the result, as in the graph
-        self.shape = _value(node).shape
         if first:
-            options: dict[str, Any] = dict(node.kwargs)
-            self._take_addend(node.args[0], **options)
-
-    def _take_addend(self, addend: Any, beta: float = 1.0, alpha: float = 1.0) -> None:
-        row = _value(addend).dim() == 1 and _same_shape(_value(addend).shape, self.shape[-1:])
-        self.tensors["bias" if row and beta == 1 else "c"] = addend
-        options = {"alpha": float(alpha), "beta": float(beta)}
-        self.options |= {name: value for name, value in options.items() if value != 1.0}
+            addend: Any = node.args[0]
+            row = _same_shape(_value(addend).shape, self.shape[-1:])
+            self.tensors["bias" if row and "beta" not in self.options else "c"] = addend
 
     def extend(self) -> bool:
         """Folds the next node, or the next activation. Is there one?"""
@@ -176,7 +167,7 @@ class Fold:
 
     def replace(self) -> None:
         """Puts one call of the operator in the place of the folded nodes."""
-        graph = self.node.graph
+        graph = self.last.graph
         with graph.inserting_before(self.last):
             for name, sizes in self.reshaped.items():
                 self.tensors[name] = _call(graph, _aten.reshape.default, self.tensors[name], sizes)
@@ -230,7 +221,7 @@ class FoldPass:
             return
         for node in list(graph.nodes):
             if is_taken(node, choices.policy):
-                fold = Fold(node)
+                fold = _Fold(node)
                 while fold.extend():
                     pass
                 fold.replace()

@@ -157,25 +157,13 @@ def read_table(table: Any) -> Table | None:
     return Table(rows)
 
 
-class Policy:
+class Policy(NamedTuple):
     """The choice of one tcgemm.use."""
 
     dtypes: frozenset[torch.dtype] | None
     min_size: float
     min_flops: float
     table: Table | None
-
-    def __init__(
-        self,
-        dtypes: Iterable[torch.dtype | str] | None,
-        min_size: float,
-        min_flops: float,
-        table: Measurements | None,
-    ) -> None:
-        self.dtypes = read_dtypes(dtypes)
-        self.min_size = read_count("min_size", min_size)
-        self.min_flops = read_count("min_flops", min_flops)
-        self.table = read_table(table)
 
     def key(self) -> str:
         """A text that differs between choices that differ."""

@@ -73,9 +73,7 @@ def _shapes(a: torch.Size, b: torch.Size) -> str | None:
     return None
 
 
-def _is_addend(
-    c: torch.Tensor, dtype: torch.dtype | None, a: torch.Tensor, b: torch.Tensor
-) -> bool:
+def _is_addend(c, dtype, a, b):
     """Does c have a dtype and a shape that torch's addmm and baddbmm take?"""
     if c.dtype is not a.dtype and c.dtype is not dtype:
         return False
@@ -85,30 +83,13 @@ def _is_addend(
     )
 
 
-def _product(
-    function: str,
-    dims: int,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out_dtype: torch.dtype | None = None,
-) -> Product | str:
+def _product(function, dims, a, b, out_dtype=None):
     """mm and bmm."""
     epilogue = DEFAULT if out_dtype is None else Epilogue(out_dtype=out_dtype)
     return multiplies(a, b, dims, out_dtype) or Product(function, a, b, epilogue=epilogue)
 
 
-def _sum(
-    function: str,
-    dims: int,
-    c: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out_dtype: torch.dtype | None = None,
-    *,
-    beta: complex = 1,
-    alpha: complex = 1,
-    use_gelu: bool | None = None,
-) -> Product | str:
+def _sum(function, dims, c, a, b, out_dtype=None, *, beta=1, alpha=1, use_gelu=None):
     """addmm, baddbmm and _addmm_activation, whose gelu is the approximation by tanh on CUDA, and
     exact on the CPU. A c that is one row is a bias, which has the faster epilogue."""
     why = multiplies(a, b, dims, out_dtype)
@@ -130,22 +111,15 @@ def _sum(
     return Product(function, a, b, *addends, None, epilogue)
 
 
-def _int_mm(a: torch.Tensor, b: torch.Tensor) -> Product | str:
+def _int_mm(a, b):
     if a.dtype is not torch.int8 or b.dtype is not torch.int8 or a.dim() != 2 or b.dim() != 2:
         return NOT_TORCHS
     return _shapes(a.shape, b.shape) or Product("_int_mm", a, b)
 
 
 def _scaled_mm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    scale_a: torch.Tensor,
-    scale_b: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    scale_result: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-    use_fast_accum: bool = False,
-) -> Product | str:
+    a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False
+):
     if a.dtype not in _FP8 or b.dtype not in _FP8:
         return f"tcgemm has no product of {a.dtype} and {b.dtype} in this function"
     if a.dim() != 2 or b.dim() != 2:

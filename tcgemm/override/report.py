@@ -1,10 +1,9 @@
 """The report of tcgemm.use: the calls that tcgemm computed, the calls of torch, and the reasons."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tcgemm import _tables
-from tcgemm.ops.markup import escape
+from tcgemm.ops.markup import escape, table
 from tcgemm.override.policy import size_text
 
 _HEAD = ("function", "dtype", "batch x m x n x k", "calls", "kernel of", "why")
@@ -99,9 +98,4 @@ class UseReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        def line(tag: str, cells: Iterable[str]) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(c)}</{tag}>" for c in cells) + "</tr>"
-
-        body = "".join(line("td", cells) for cells in self._cells())
-        head = escape(self._head())
-        return f"<p>{head}</p><table>{line('th', _HEAD)}{body}</table>"
+        return f"<p>{escape(self._head())}</p>{table(_HEAD, self._cells())}"

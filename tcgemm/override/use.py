@@ -9,13 +9,12 @@ import atexit
 import os
 import threading
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
 import torch
 
 from tcgemm.ops._torch_private import runs_as_it_is
-from tcgemm.override import compiled, inductor, kernels  # noqa: F401  (registers an operator)
+from tcgemm.override import compiled, inductor, kernels, policy  # noqa: F401  (compiled registers)
 from tcgemm.override.choices import Choices
 from tcgemm.override.kernels import state
 from tcgemm.override.policy import Measurements, Policy
@@ -34,41 +33,26 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def _change(begins: "Use | None", ends: "list[Use]") -> None:
-    """Changes the list of active uses, and what depends on it."""
-    with _lock:
-        before = bool(_active)
-        if begins is not None:
-            _active.append(begins)
-        for use in ends:
-            last = len(_active) - 1 - _active[::-1].index(use)
-            del _active[last]
-        state.choices = _active[-1].choices if _active else None
-        if _active and not before:
-            _install()
-        if before and not _active:
-            _remove()
+def _activate(uses: "list[Use]") -> None:
+    """Makes these the active uses, and changes what depends on them. The caller holds the lock."""
+    before = bool(_active)
+    _active[:] = uses
+    state.choices = uses[-1].choices if uses else None
+    if uses and not before:
+        try:
+            kernels.register()
+            inductor.install()
+        except BaseException:
+            _activate([])
+            raise
+    elif before and not uses:
+        inductor.remove()
+        kernels.unregister()
 
 
 def is_active() -> bool:
     """Says whether a use is active, so that torch's own products may run through tcgemm."""
     return bool(_active)
-
-
-def _install() -> None:
-    try:
-        kernels.register()
-        inductor.install()
-    except BaseException:
-        _active.clear()
-        state.choices = None
-        _remove()
-        raise
-
-
-def _remove() -> None:
-    inductor.remove()
-    kernels.unregister()
 
 
 class Use:
@@ -80,33 +64,29 @@ class Use:
     def __init__(self, policy: Policy) -> None:
         self.choices = Choices(policy)
         self._waits_for_with = True
-        _change(self, [])
+        with _lock:
+            _activate([*_active, self])
 
     @runs_as_it_is
     def __enter__(self) -> Self:
         with _lock:
-            if self._waits_for_with and self in _active:
-                self._waits_for_with = False  # this block ends what the call began
-            else:
-                _change(self, [])
+            if not (self._waits_for_with and self in _active):
+                _activate([*_active, self])
+            self._waits_for_with = False  # the first block ends what the call began
         return self
 
     @runs_as_it_is
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         with _lock:
             if self in _active:
-                _change(None, [self])
+                last = len(_active) - 1 - _active[::-1].index(self)
+                _activate(_active[:last] + _active[last + 1 :])
 
     @runs_as_it_is
     def end(self) -> None:
         """Ends this use, even inside a `with` block of it. A second call changes nothing."""
         with _lock:
-            _change(None, [use for use in _active if use is self])
+            _activate([use for use in _active if use is not self])
             self._waits_for_with = False
 
     @property
@@ -189,11 +169,12 @@ def use(
             "tcgemm.use: it begins inside a function that torch.compile compiles; begin it outside "
             "of that function."
         )
-    return Use(Policy(dtypes, min_size, min_flops, table))
+    limits = (policy.read_count("min_size", min_size), policy.read_count("min_flops", min_flops))
+    return Use(Policy(policy.read_dtypes(dtypes), *limits, policy.read_table(table)))
 
 
 @atexit.register
 def _end_all() -> None:
     """The interpreter's end must not find kernels in Python in torch's dispatcher."""
     with _lock:
-        _change(None, list(_active))
+        _activate([])

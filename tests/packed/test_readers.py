@@ -249,7 +249,7 @@ def int4(**changes):
 
 
 class StateWithoutShape:
-    """As a QuantState of bitsandbytes that was made by hand."""
+    """A QuantState of bitsandbytes whose shape is not known."""
 
     def as_dict(self):
         return {"absmax": torch.ones(4), "blocksize": 64, "shape": None}
