@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tcgemm import _library, dtypes
-from tcgemm._tables import markdown
+from tcgemm._tables import aligned, markdown
 from tcgemm.ops import query
 from tcgemm.ops.explanation import Text
 from tcgemm.version import __version__
@@ -375,13 +375,9 @@ def _support_lines() -> list[str]:
         cells.setdefault((row.dtype, row.accumulator), {})[row.place] = cell
     places = {"CPU": "CPU", **{family: f"GPU, {family}" for family in FAMILIES}}
 
-    def line(*cells: str) -> str:
-        dtype, accumulator, *rest = cells
-        return f"  {dtype:10}{accumulator:13}{''.join(f'{cell:16}' for cell in rest)}".rstrip()
-
-    lines = [line("operands", "accumulator", *places.values())]
-    for types, row in cells.items():
-        lines.append(line(*types, *(row[place] for place in places)))
+    table = [["operands", "accumulator", *places.values()]]
+    table += [[*types, *map(row.__getitem__, places)] for types, row in cells.items()]
+    lines = [f"  {line}" for line in aligned(table, "<" * len(table[0]))]
     lines += [f"  {mark} {why}" for why, mark in marks.items()]
     high = 'precision "high" multiplies as tf32, "medium" as bf16; "highest", on'
     lines.append(f"  f32 on a GPU: {high}")
