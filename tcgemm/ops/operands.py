@@ -13,7 +13,7 @@ function of another kind, and the class, can stand in one module.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
@@ -47,6 +47,20 @@ class Operand:
     def described(self, name: str, a: Any, epilogue: Epilogue) -> tuple[Tensor, dict[str, Any]]:
         """What the operator `name`, explain or check_layout, gets: b, and keyword arguments."""
         raise NotImplementedError
+
+    def t(self) -> Self:
+        """The transpose, which shares all tensors."""
+        raise NotImplementedError
+
+    @property
+    def T(self) -> Self:
+        """The same as t()."""
+        return self.t()
+
+    @property
+    def mT(self) -> Self:
+        """The same as t()."""
+        return self.t()
 
     @classmethod
     def __torch_function__(

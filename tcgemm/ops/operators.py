@@ -67,6 +67,11 @@ class Operator:
         if self.weight:
             self.operand_names = ("x", "weight")
 
+    def take_overloads(self, own: Operator) -> None:
+        """Calls the overloads of another operator."""
+        self.name, self.default, self.kernel = own.name, own.default, own.kernel
+        self.out, self.with_z = own.out, own.with_z
+
     def tensors(self, a: Any, b: Any, c: Any, bias: Any, residual: Any) -> Tensors:
         """The tensors of a call in the order of the operator's arguments."""
         return (c, a, b, bias, residual) if self.adds_c else (a, b, bias, residual)
@@ -179,11 +184,6 @@ class Scaled(Operator):
     )
     any_dims = True
     constant_names: tuple[str, ...] = Scales._fields
-    name: str
-    default: Any
-    kernel: Any
-    out: Any
-    with_z: Any
     keeps_sign: bool
     constants: Scales
     sparse_a: torch.Tensor | None
@@ -199,9 +199,7 @@ class Scaled(Operator):
         sparse_b: torch.Tensor | None = None,
         kernel_name: str | None = None,
     ):
-        own = _SCALED[amax]
-        self.name, self.default, self.kernel = own.name, own.default, own.kernel
-        self.out, self.with_z = own.out, own.with_z
+        self.take_overloads(_SCALED[amax])
         self.constants = scales  # pyright: ignore[reportIncompatibleVariableOverride]
         self.keeps_sign = scales.scale_out is None
         self.amax = amax

@@ -113,16 +113,6 @@ class Prepared(Operand):
         return Prepared(self.weight, self.terms, self.term_type, self.guard, not self.transposed)
 
     @property
-    def T(self) -> Prepared:
-        """The same as t()."""
-        return self.t()
-
-    @property
-    def mT(self) -> Prepared:
-        """The same as t()."""
-        return self.t()
-
-    @property
     def shape(self) -> torch.Size:
         """The shape of the weight: (N, K), or (K, N) of the transpose."""
         return torch.Size(reversed(self.weight.shape)) if self.transposed else self.weight.shape

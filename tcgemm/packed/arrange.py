@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from tcgemm.packed.codes import MIDDLE, float_scales, pack_nibbles, unpack_nibbles
-from tcgemm.packed.formats import ENTRIES, groups_of
+from tcgemm.packed.formats import ENTRIES
 from tcgemm.packed.parts import Layout, Parts
 from tcgemm.quant.weight import view_bytes
 
@@ -187,12 +187,13 @@ def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
 
     A scale that all groups share is in the scales, and every table has the format "table".
     """
-    n, groups = order.n, groups_of(k, order.group_size or None)
+    layout = Layout(_FORMATS[order.weight_format], order.n, k, order.group_size or None)
     size, _ = order.sizes(k)
-    features = _blocks(n, FEATURES) * FEATURES
+    features = _blocks(order.n, FEATURES) * FEATURES
     scales = packed[HEADER + size :].view(torch.float32)
     terms = scales.view(features // FEATURES, order.groups(k), order.terms, FEATURES)
-    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, features, -1)[:, :n, :groups]
+    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, features, -1)
+    terms = terms[:, : layout.n, : layout.groups]
     table = None
     if order.weight_format == "table4":
         table = packed[: ENTRIES * 4].view(torch.float32)
@@ -203,4 +204,4 @@ def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
         terms[1] if order.zeros == "offsets" else None,
         table,
     )
-    return parts, Layout(_FORMATS[order.weight_format], n, k, order.group_size or None)
+    return parts, layout

@@ -69,13 +69,9 @@ def dequantized(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tensor:
         return _dequantized_rows(parts, layout, dtype)
     out = torch.empty(shape, dtype=dtype, device=parts.codes.device)
     for rows in chunks:
-        out[rows] = _dequantized_rows(parts._replace(**_rows(parts, rows)), layout, dtype)
+        some = parts.map(lambda tensor, rows=rows: tensor[rows] if tensor.dim() == 2 else tensor)
+        out[rows] = _dequantized_rows(some, layout, dtype)
     return out
-
-
-def _rows(parts: Parts, rows: slice) -> dict[str, Tensor]:
-    """The tensors with a row for each row of the weight, cut to some rows."""
-    return {name: tensor[rows] for name, tensor in parts.tensors().items() if tensor.dim() == 2}
 
 
 def _dequantized_rows(parts: Parts, layout: Layout, dtype: torch.dtype) -> Tensor:

@@ -112,11 +112,6 @@ def check_group(function: str, form: Format, group_size: Any, k: int) -> None:
         )
 
 
-def groups_of(k: int, group_size: int | None) -> int:
-    """The number of groups of a row of k elements."""
-    return 1 if group_size is None else k // group_size
-
-
 def table_of(form: Format, device: torch.device | str | None = None) -> torch.Tensor | None:
     """The code book of a format as a tensor; None if it has none of its own."""
     if form.table is None:

@@ -236,17 +236,7 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
     return scale.masked_fill(scale == 0, 1.0)
 
 
-def _fake(
-    w,
-    book,
-    global_scale,
-    format,
-    group_size,
-    limit,
-    scale_type,
-    zero_points=False,
-    least_error=False,
-):
+def _fake(w, book, global_scale, format, group_size, _limit, scale_type, zero_points=False, *_):
     tensors = {"w": w, "book": book, "global_scale": global_scale}
     present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
     fake.check_devices("tcgemm._pack_weight", present)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tcgemm.packed.formats import ENTRIES, FORMATS, Format, check_group, format_of, groups_of
+from tcgemm.packed.formats import ENTRIES, FORMATS, Format, check_group, format_of
 from tcgemm.quant.weight import view_bytes
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
     @property
     def groups(self) -> int:
         """The groups of a row."""
-        return groups_of(self.k, self.group_size)
+        return 1 if self.group_size is None else self.k // self.group_size
 
     @property
     def code_columns(self) -> int:

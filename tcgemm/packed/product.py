@@ -52,12 +52,7 @@ class PackedProduct(Operator):
     batched: bool = False
     operand_names: tuple[str, str] = ("a", "packed_b")
     positional: tuple[str, ...] = (*TENSORS, "scale_out")
-    name: str
-    default: Any
-    kernel: Any
     plain_kernel: Any
-    out: Any
-    with_z: Any
     keeps_sign: bool
     constants: tuple[Tensor | None, ...]
     constant_names: tuple[str, ...]
@@ -76,9 +71,7 @@ class PackedProduct(Operator):
         amax: bool = False,
         constant: bool = False,
     ) -> None:
-        own = _OPERATORS[amax]
-        self.name, self.default, self.kernel = own.name, own.default, own.kernel
-        self.out, self.with_z = own.out, own.with_z
+        self.take_overloads(_OPERATORS[amax])
         self.amax = amax
         self.order = order
         self.constant = constant

@@ -205,16 +205,6 @@ class PackedWeight(Operand):
         """The transpose (K, N). It shares all tensors."""
         return PackedWeight(self.stored, not self.transposed)
 
-    @property
-    def T(self) -> PackedWeight:
-        """The same as t()."""
-        return self.t()
-
-    @property
-    def mT(self) -> PackedWeight:
-        """The same as t()."""
-        return self.t()
-
     def dequantize(self, dtype: torch.dtype | str | None = None) -> Tensor:
         """The matrix that the codes stand for, as a plain tensor of this dtype."""
         stored = self.stored

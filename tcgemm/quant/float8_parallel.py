@@ -29,7 +29,7 @@ _NAME = "tcgemm.nn.Float8Linear"
 
 def _check(x: Any, weight: Any, bias: Any) -> None:
     """Raises RuntimeError unless all are DTensors of one mesh with one dimension."""
-    tensors = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    tensors = {"weight": weight, "x": x} | ({} if bias is None else {"bias": bias})
     for name, tensor in tensors.items():
         if not is_dtensor(tensor):
             raise RuntimeError(
@@ -37,7 +37,6 @@ def _check(x: Any, weight: Any, bias: Any) -> None:
                 "give the layer to parallelize_module, or call the module that fully_shard was "
                 "given."
             )
-    for name, tensor in tensors.items():
         if tensor.device_mesh != weight.device_mesh or tensor.device_mesh.ndim != 1:
             raise RuntimeError(
                 f"{_NAME}: {name} has the mesh {tensor.device_mesh} and the weight "

@@ -143,16 +143,7 @@ def _checked_dtype(weight, weight_scale, dtype, granularity):
 
 
 def _forward(
-    x,
-    weight,
-    weight_scale=None,
-    bias=None,
-    residual=None,
-    *,
-    dtype=None,
-    granularity,
-    out_dtype=None,
-    **options,
+    x, weight, weight_scale=None, bias=None, residual=None, *, granularity, dtype=None, **options
 ):
     """The kernel of the operator, on every device."""
     dtype = _checked_dtype(weight, weight_scale, dtype, granularity)
@@ -163,8 +154,8 @@ def _forward(
     if vector:
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
-    epilogue = epilogue_of(out_dtype=out_dtype or x.dtype, **options)
-    out = call.run(x8, weight.t(), None, bias, residual, epilogue)
+    options["out_dtype"] = options.get("out_dtype") or x.dtype
+    out = call.run(x8, weight.t(), None, bias, residual, epilogue_of(**options))
     return out.squeeze(0) if vector else out
 
 

@@ -17,6 +17,7 @@ a row of x, or all of x, has one scale.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -29,23 +30,14 @@ _OPS = torch.ops.tcgemm
 _R = Replicate()
 
 
-def _whole(x: Any, granularity: str) -> list[Any]:
-    """Replicate, and Shard of each dimension that no group of elements with one scale crosses."""
+def _quantize(given: int, x: Any, *others: Any) -> list[Rule]:
+    """quantize(x, dtype, granularity), or with 1 given scale (x, scale, dtype, granularity)"""
+    options = others[given:]
+    granularity, rest = (*options, "tensor")[1], [None] * len(options)
     crossed = {"row": 1, "1x128": 1, "128x128": 2}.get(granularity, x.ndim)
-    return [_R, *(Shard(dim) for dim in range(x.ndim - crossed))]
-
-
-def _quantize(x: Any, *options: Any) -> list[Rule]:
-    """quantize(x, dtype, granularity)"""
-    granularity, rest = (*options, "tensor")[1], [None] * len(options)
-    return [([spec, spec], [spec, *rest]) for spec in _whole(x, granularity)]
-
-
-def _quantize_given(x: Any, _scale: Any, *options: Any) -> list[Rule]:
-    """quantize.scaled(x, scale, dtype, granularity)"""
-    granularity, rest = (*options, "tensor")[1], [None] * len(options)
-    rules: list[Rule] = [([spec, spec], [spec, spec, *rest]) for spec in _whole(x, granularity)]
-    if granularity == "tensor":
+    whole = [_R, *(Shard(dim) for dim in range(x.ndim - crossed))]
+    rules: list[Rule] = [([spec, spec], [spec] * (1 + given) + rest) for spec in whole]
+    if given and granularity == "tensor":
         dims = [Shard(dim) for dim in range(x.ndim)]
         rules += [([spec, Partial("max")], [spec, _R, *rest]) for spec in dims]
     return rules
@@ -87,5 +79,5 @@ register_sharding(
     _quantized_linear,
     ("dtype", "granularity", "activation", "out_dtype", "precision"),
 )
-register_sharding(_OPS.quantize.default, _quantize, ())
-register_sharding(_OPS.quantize.scaled, _quantize_given, ())
+register_sharding(_OPS.quantize.default, functools.partial(_quantize, 0), ())
+register_sharding(_OPS.quantize.scaled, functools.partial(_quantize, 1), ())
