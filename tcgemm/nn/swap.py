@@ -16,7 +16,7 @@ from tcgemm.nn.report import Step, SwapReport
 from tcgemm.nn.selection import Selection, Selector
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tcgemm.nn.float8_linear import Float8Linear
     from tcgemm.nn.packed_linear import PackedLinear
@@ -175,22 +175,22 @@ def swap_linear(
     or pattern matches no layer. The model is unchanged after an error.
     """
     exchanges = _exchanges(model, to, options)
-    modules = _layers(model, to, exchanges)
-    order = {name: index for index, (name, _) in enumerate(modules)}
-    names = [name for name, _ in _layers(model, None, list(itertools.chain(*EXCHANGES.values())))]
-    arguments: Any = {"filter_fn": filter_fn, "skip": skip}
+    modules = _layers(model, exchanges)
+    names = [name for name, _ in _layers(model, itertools.chain(*EXCHANGES.values()))]
+    selections: Any = {"filter_fn": filter_fn, "skip": skip}
     selectors = [
         Selector(argument, selection, names)
-        for argument, selection in arguments.items()
+        for argument, selection in selections.items()
         if selection is not None
     ]
     owners = {} if shared else sharing.owners(model)
     coverage = Coverage(model)
     holders = _Holders(model)
     report = SwapReport(_after_undo=lambda: fast_path.update(model))
+    # On the way back, an output projection comes before the attention that calls it.
+    backwards = to is torch.nn.Linear
     try:
-        # On the way back, an output projection comes before the attention that calls it.
-        for name, module in reversed(modules) if to is torch.nn.Linear else modules:
+        for name, module in reversed(modules) if backwards else modules:
             exchange, why_not = _exchange_of(module, to, exchanges, holders, options)
             for selector in selectors:
                 why_not = why_not or selector.why_not(module, name)
@@ -203,17 +203,17 @@ def swap_linear(
                 report.swapped.append(name)
             else:
                 report.skipped[name] = why_not
-        if report.swapped and next(model.parameters(), None) is None:
-            first = modules[min(order[name] for name in report.swapped)][1]
-            layer = layer_of(first)
-            if layer and (add := LAYERS[layer].without_parameters):
-                add(first)
+        if report._steps and next(model.parameters(), None) is None:
+            first = report._steps[0]
+            if first.after in LAYERS and (add := LAYERS[first.after].without_parameters):
+                add(first.module)
         fast_path.update(model)
     except BaseException:
         report.undo()
         raise
-    report.swapped.sort(key=order.__getitem__)
-    report.skipped = dict(sorted(report.skipped.items(), key=lambda item: order[item[0]]))
+    if backwards:
+        report.swapped.reverse()
+        report.skipped = dict(reversed(report.skipped.items()))
     report.reached, report.weights, report.not_reached = coverage.count()
     return report
 
@@ -253,17 +253,14 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
 
 
 def _layers(
-    model: torch.nn.Module, to: type[torch.nn.Module] | None, exchanges: Sequence[Exchange]
+    model: torch.nn.Module, exchanges: Iterable[Exchange]
 ) -> list[tuple[str, torch.nn.Module]]:
     """(name, module) of all modules that the exchanges take, and of all layers of tcgemm."""
+    sources = [exchange.source for exchange in exchanges]
     return [
         (name, module)
         for name, module in model.named_modules()
-        if layer_of(module)
-        or (
-            to is not torch.nn.Linear
-            and any(exchange.source.includes(module) for exchange in exchanges)
-        )
+        if layer_of(module) or any(source.includes(module) for source in sources)
     ]
 
 
@@ -282,18 +279,14 @@ def _exchange_of(
         return None, "is parametrized"
     if kind.__name__.startswith("FSDP") and id(module) in holders.sharding:
         return None, f"is sharded, as a {kind.__name__}; swap before fully_shard"
-    exchange = next(
-        (candidate for candidate in exchanges if candidate.source.exactly(module)), None
-    )
+    candidates = [exchange for exchange in exchanges if exchange.source.includes(module)]
+    exchange = next((one for one in candidates if one.source.exactly(module)), None)
     if exchange is None and layer and kind is layer and LAYERS[layer].replaceable:
         exchange = exchanges[0]
+    if exchange is None and candidates:
+        return None, f"is a subclass of {candidates[0].source.name} ({kind.__name__})"
     if exchange is None:
-        source = next(
-            (candidate.source for candidate in exchanges if candidate.source.includes(module)), None
-        )
-        if source is None:
-            return None, f"is a {_name(layer or kind)}, which {_name(to)} does not replace"
-        return None, f"is a subclass of {source.name} ({kind.__name__})"
+        return None, f"is a {_name(layer or kind)}, which {_name(to)} does not replace"
     if "forward" in vars(module):
         return None, "has a forward of its own"
     if "_parameters" in exchange.names and id(module) in holders.sharding:
@@ -341,35 +334,30 @@ def _replace(
     name: str, module: Any, exchange: Exchange, state: dict[str, Any], holders: _Holders
 ) -> Step:
     """Changes a module's class and attributes; returns the step that changes them back."""
-    before = type(module)
-    after = exchange.layer
+    before, after = type(module), exchange.layer
     if exchange.becomes:
         after = exchange.becomes(module, id(module) in holders.attention)
     leaving = LAYERS.get(before)
     names, caches = (leaving.names, leaving.caches) if leaving else ((), ())
-    attributes = {
-        name: vars(module)[name] for name in (*exchange.names, *names) if name in vars(module)
-    }
+    names += exchange.names
+    attributes = {name: vars(module)[name] for name in names if name in vars(module)}
     attributes |= dict.fromkeys(caches)
-    _forget(module, (*names, *exchange.names))
-    vars(module).update(state)
-    module.__class__ = after
+
+    def become(kind: type, attributes: dict[str, Any]) -> None:
+        for name in names:
+            vars(module).pop(name, None)
+        vars(module).update(attributes)
+        module.__class__ = kind
 
     def undo() -> None:
         tensors = (*module.parameters(), *module.buffers())
-        _forget(module, (*names, *exchange.names))
-        vars(module).update(attributes)
+        become(before, attributes)
         if "_parameters" in attributes:
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(tensors[0].device)
-        module.__class__ = before
 
+    become(after, state)
     return Step(name, module, after, undo)
-
-
-def _forget(module: torch.nn.Module, names: tuple[str, ...]) -> None:
-    for name in names:
-        vars(module).pop(name, None)
 
 
 def _name(kind: type) -> str:
