@@ -85,9 +85,7 @@ class Parts:
             tensor = tensor.redistribute(self.mesh, [placement])
             return tensor.to_local(grad_placements=[gradient])
         tensor = full_tensor(tensor)  # fully_shard has divided the parts as well
-        if not isinstance(placement, Shard):
-            return tensor
-        return tensor.chunk(self.mesh.size(), placement.dim)[self.mesh.get_local_rank()]
+        return _part(tensor, self.mesh, placement)
 
     def shared(self, name: str, local: torch.Tensor) -> DTensor:
         """The DTensor of the parts of all processes."""
@@ -132,6 +130,13 @@ class Parts:
             )
 
 
+def _part(tensor: torch.Tensor, mesh: DeviceMesh, placement: Any) -> torch.Tensor:
+    """What this process has of a whole tensor."""
+    if not isinstance(placement, Shard):
+        return tensor
+    return tensor.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]
+
+
 class ColwiseParallel(style.ColwiseParallel):
     """torch's ColwiseParallel, which also takes a QuantLinear and a SparseLinear24.
 
@@ -151,11 +156,9 @@ class ColwiseParallel(style.ColwiseParallel):
     """
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
-        _check_mesh(self, device_mesh)
-        if not isinstance(module, LAYERS):
+        if not _takes(self, module, device_mesh):
             return super()._apply(module, device_mesh)
-        _shard(self, module, device_mesh, 0)
-        return _hook_features(self, module, device_mesh, Layouts(Replicate(), Partial(), LAST))
+        return _shard(self, module, device_mesh, 0, Layouts(Replicate(), Partial(), LAST))
 
 
 class RowwiseParallel(style.RowwiseParallel):
@@ -178,8 +181,7 @@ class RowwiseParallel(style.RowwiseParallel):
     desired_input_layouts: tuple[Any, ...]
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
-        _check_mesh(self, device_mesh)
-        if not isinstance(module, LAYERS):
+        if not _takes(self, module, device_mesh):
             return super()._apply(module, device_mesh)
         if module.activation is not None:
             raise ValueError(
@@ -187,9 +189,8 @@ class RowwiseParallel(style.RowwiseParallel):
                 f"{module.activation!r}, which comes after the sum over all processes; put it into "
                 "the layer before, which is column-parallel, or call it on the result."
             )
-        self.desired_input_layouts = (Shard(-1),)
-        _shard(self, module, device_mesh, 1)
-        return _hook_features(self, module, device_mesh, Layouts(LAST, LAST, Partial()))
+        self.desired_input_layouts = (LAST,)
+        return _shard(self, module, device_mesh, 1, Layouts(LAST, LAST, Partial()))
 
 
 class SequenceParallel(style.SequenceParallel):
@@ -213,12 +214,10 @@ class SequenceParallel(style.SequenceParallel):
     """
 
     def _apply(self, module: Any, device_mesh: DeviceMesh) -> Any:
-        _check_mesh(self, device_mesh)
-        if not isinstance(module, LAYERS):
+        if not _takes(self, module, device_mesh):
             return super()._apply(module, device_mesh)
         _send(module, device_mesh, self.src_data_rank)
-        placements: dict[str, Any] = dict.fromkeys(_SAVED, Replicate())
-        _set_parts(module, Parts(device_mesh, placements, whole=True))
+        _set_parts(module, Parts(device_mesh, dict.fromkeys(_SAVED, Replicate()), whole=True))
         finish = functools.partial(self._prepare_output_fn, self.use_local_output)
         layouts = Layouts(*self.sequence_sharding * 3)
         return _hook(self, module, device_mesh, layouts, self._prepare, finish)
@@ -240,19 +239,14 @@ class SequenceParallel(style.SequenceParallel):
         return x
 
 
-def _check_mesh(own: Any, mesh: DeviceMesh) -> None:
+def _takes(own: Any, module: Any, mesh: DeviceMesh) -> bool:
+    """Is the module a layer of this file? torch's style takes the others."""
     if mesh.ndim != 1:
         raise ValueError(
             f"{_NAME}.{type(own).__name__}: the mesh is {mesh}, but it must have one dimension; "
             'pass such a part of it as mesh["model"].'
         )
-
-
-def _hook_features(own: Any, module: Any, mesh: DeviceMesh, layouts: Layouts) -> torch.nn.Module:
-    """_hook for ColwiseParallel and RowwiseParallel."""
-    prepare = functools.partial(own._prepare_input_fn, own.input_layouts, own.desired_input_layouts)
-    finish = functools.partial(own._prepare_output_fn, own.output_layouts, own.use_local_output)
-    return _hook(own, module, mesh, layouts, prepare, finish)
+    return isinstance(module, LAYERS)
 
 
 def _hook(
@@ -290,21 +284,21 @@ def _hook(
     return module
 
 
-def _shard(own: Any, layer: Any, mesh: DeviceMesh, dim: int) -> None:
-    """Leaves a process its rows (0) or columns (1) of the weight."""
-    processes = mesh.size()
+def _shard(own: Any, layer: Any, mesh: DeviceMesh, dim: int, layouts: Layouts) -> torch.nn.Module:
+    """Leaves a process its rows (0) or columns (1) of the weight, and hooks the layer."""
     length = (layer.out_features, layer.in_features)[dim]
-    part, rest = divmod(length, processes)
     sizes = f"{('out_features', 'in_features')[dim]} is {length}"
-    if rest:
+    if length % mesh.size():
         raise ValueError(
-            f"{_NAME}.{type(own).__name__}: {sizes}, which {processes} processes do not divide; "
+            f"{_NAME}.{type(own).__name__}: {sizes}, which {mesh.size()} processes do not divide; "
             "leave this layer out of the plan, or take another number of processes."
         )
     _send(layer, mesh, own.src_data_rank)
-    piece = slice(mesh.get_local_rank() * part, (mesh.get_local_rank() + 1) * part)
     shard: Any = _shard_quantised if isinstance(layer, QuantLinear) else _shard_sparse
-    _set_parts(layer, shard(layer, mesh, dim, piece, sizes))
+    _set_parts(layer, shard(layer, mesh, dim, length // mesh.size(), sizes))
+    prepare = functools.partial(own._prepare_input_fn, own.input_layouts, own.desired_input_layouts)
+    finish = functools.partial(own._prepare_output_fn, own.output_layouts, own.use_local_output)
+    return _hook(own, layer, mesh, layouts, prepare, finish)
 
 
 def _set_parts(layer: Any, parts: Parts) -> None:
@@ -332,40 +326,35 @@ def _send(layer: torch.nn.Module, mesh: DeviceMesh, source: int | None) -> None:
 
 
 def _shard_quantised(
-    layer: QuantLinear, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
+    layer: QuantLinear, mesh: DeviceMesh, dim: int, length: int, sizes: str
 ) -> Parts:
-    values, scale = layer._values(), layer.weight_scale
-    placements: dict[str, Any] = {"weight": Shard(dim), "weight_scale": Replicate()}
     blocks = layer.granularity == "128x128"
-    if blocks and mesh.size() > 1 and (piece.stop - piece.start) % BLOCK:
+    if blocks and mesh.size() > 1 and length % BLOCK:
         raise ValueError(
             f"{_NAME}: {sizes} of a QuantLinear, and its scales are of blocks of {BLOCK}, which "
             f"{mesh.size()} processes do not divide; take granularity='row'."
         )
-    values = values.view(torch.int8).narrow(dim, piece.start, piece.stop - piece.start)
-    values = values.contiguous().view(layer.dtype)
-    if blocks:
-        first, last = piece.start // BLOCK, -(-piece.stop // BLOCK)
-        scale = scale.narrow(dim, first, last - first).clone()
-        placements["weight_scale"] = Shard(dim)
-    elif layer.granularity == "row" and dim == 0:
-        scale = scale[piece].clone()
-        placements["weight_scale"] = Shard(0)
-    placements["bias"] = Shard(0) if dim == 0 else Replicate()
-    bias = layer.bias
-    shown, granularity, activation = layer.shown_dtype, layer.granularity, layer.activation
-    layer._become(values, scale, None, shown, granularity, activation)
-    layer.bias = bias
+    divided = blocks or (layer.granularity == "row" and dim == 0)
+    placements: dict[str, Any] = {
+        "weight": Shard(dim),
+        "weight_scale": Shard(dim) if divided else Replicate(),
+        "bias": Replicate() if dim else Shard(0),
+    }
+    shards: Any = {"weight": layer._values().view(torch.int8), "weight_scale": layer.weight_scale}
+    for name, whole in shards.items():
+        part = _part(whole, mesh, placements[name])
+        layer._buffers[name] = part.clone(memory_format=torch.contiguous_format)
+    layer.out_features, layer.in_features = layer._buffers["weight"].shape
     return Parts(mesh, placements)
 
 
 @torch.no_grad()
 def _shard_sparse(
-    layer: SparseLinear24, mesh: DeviceMesh, dim: int, piece: slice, sizes: str
+    layer: SparseLinear24, mesh: DeviceMesh, dim: int, length: int, sizes: str
 ) -> Parts:
     compressed = layer.compressed
     group = GROUPS[compressed.pattern]
-    if (dim == 1 or compressed.transposable) and (piece.stop - piece.start) % group:
+    if (dim == 1 or compressed.transposable) and length % group:
         raise ValueError(
             f"{_NAME}: {sizes} of a SparseLinear24 of pattern {compressed.pattern}, whose groups "
             f"of {group} are not divided among {mesh.size()} processes; leave this layer out of "
@@ -374,12 +363,11 @@ def _shard_sparse(
     ones = torch.ones(compressed.shape, dtype=compressed.dtype, device=compressed.device)
     mask = compressed.mask(ones).to_dense()
     weight: Any = layer.weight if layer.learns else compressed.to_dense()
-    part, mask = ((tensor[piece] if dim == 0 else tensor[:, piece]) for tensor in (weight, mask))
-    shard = layer._compress(mask.contiguous()).mask(part.contiguous())
+    part, mask = (_part(tensor, mesh, Shard(dim)).contiguous() for tensor in (weight, mask))
     layer.out_features, layer.in_features = part.shape
-    layer._set(shard)
+    layer._set(layer._compress(mask).mask(part))
     names = ("weight", "weight.values", "weight.metadata")
     placements: dict[str, Any] = dict.fromkeys(names, Shard(dim))
     placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}
     shares = mesh.size() if dim else 1
-    return Parts(mesh, placements, shares, shares == 1 or part.shape[1] % K_OF_BYTE == 0)
+    return Parts(mesh, placements, shares, shares == 1 or length % K_OF_BYTE == 0)
