@@ -41,12 +41,13 @@ def _result_shape(op, arguments):
     return (*torch.broadcast_shapes(a.shape[:-2], batch_b), *rows, *columns)
 
 
-def check_devices(function: str, tensors: Mapping[str, torch.Tensor]) -> None:
+def check_devices(function: str, tensors: Mapping[str, torch.Tensor | None]) -> None:
     """Checks that every tensor is on the device of the first, as check_devices of csrc/ops does.
 
     function: its name in errors, as "tcgemm.mm". tensors: by the names of the arguments.
     """
-    (first, a), *others = tensors.items()
+    present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    (first, a), *others = present.items()
     for name, tensor in others:
         if tensor.device == a.device:
             continue

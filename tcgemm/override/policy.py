@@ -87,11 +87,6 @@ def _is_of_torchs_functions(row: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_right(row: Mapping[str, Any]) -> bool:
-    error = row.get("max_error_ratio")
-    return row.get("exact") is not False and not (error is not None and error > 1)
-
-
 class Table:
     """Rows by (dtype, layout). The nearest shape is the one whose sizes differ by the smallest
     factors: the smallest sum of |log2| over batch, m, n and k."""
@@ -110,7 +105,8 @@ class Table:
                 continue
             sizes = (row.get("batch") or 1, row["m"], row["n"], row["k"])
             fast = " fast" if row.get("accumulation") == "fast" else ""
-            measured = Measured(sizes, row["ratios"]["torch"], _is_right(row))
+            right = row.get("exact") is not False and not (row.get("max_error_ratio") or 0) > 1
+            measured = Measured(sizes, row["ratios"]["torch"], right)
             self.rows.setdefault((row["dtype"] + fast, row["layout"]), []).append(measured)
 
     def why_not(self, product: Product) -> str | None:

@@ -151,20 +151,15 @@ def pack_weight(
 
 
 def _scale_dtype(form: Format, chosen: torch.dtype | None, own: torch.dtype) -> torch.dtype:
-    if form.scales != FLOATS:
-        (fixed,) = form.scales
-        if chosen not in (None, fixed):
-            raise RuntimeError(
-                f"{_NAME}: scale_dtype is {chosen}, but the format {form.name!r} has scales of "
-                f"{fixed}; leave it out."
-            )
-        return fixed
-    if chosen is not None and chosen not in FLOATS:
-        raise RuntimeError(
-            f"{_NAME}: scale_dtype is {chosen}, but it must be torch.float16, torch.bfloat16 or "
-            "torch.float32; pass one of these, or leave it out for the dtype of w."
+    if chosen in (None, *form.scales):
+        return chosen or (own if own in form.scales else form.scales[0])
+    rule = f"the format {form.name!r} has scales of {form.scales[0]}; leave it out"
+    if form.scales == FLOATS:
+        rule = (
+            "it must be torch.float16, torch.bfloat16 or torch.float32; pass one of these, or "
+            "leave it out for the dtype of w"
         )
-    return chosen or own
+    raise RuntimeError(f"{_NAME}: scale_dtype is {chosen}, but {rule}.")
 
 
 def _values(form: Format, table: Any) -> list[float]:
@@ -238,8 +233,7 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
 
 def _fake(w, book, global_scale, format, group_size, _limit, scale_type, zero_points=False, *_):
     tensors = {"w": w, "book": book, "global_scale": global_scale}
-    present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-    fake.check_devices("tcgemm._pack_weight", present)
+    fake.check_devices("tcgemm._pack_weight", tensors)
     n, k = w.shape
     dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
     groups = (n, k // group_size)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Parts(NamedTuple):
     """The tensors that are saved. Those that a format does not have are None.
 
-    Inside of a PackedWeight, float8 is stored as uint8: see as_bytes.
+    Inside of a PackedWeight, float8 is stored as uint8: see bytes_of.
     """
 
     codes: torch.Tensor
@@ -179,13 +179,8 @@ def bytes_of(tensor: Tensor) -> Tensor:
     return view_bytes(tensor, torch.uint8) if _is_float8(tensor.dtype) else tensor
 
 
-def as_bytes(parts: Parts) -> Parts:
-    """The parts with bytes_of each."""
-    return parts.map(bytes_of)
-
-
 def of_bytes(parts: Parts, form: Format) -> Parts:
-    """The inverse of as_bytes for a format; other tensors stay as they are."""
+    """The parts with the inverse of bytes_of for a format; other tensors stay as they are."""
     changed = {}
     for name, dtype in (("codes", form.codes), ("scales", form.scales[0])):
         tensor = getattr(parts, name)

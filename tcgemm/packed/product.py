@@ -257,14 +257,13 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
     except RuntimeError as error:
         tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
         tensors |= {"scale_out": scale_out, "out": out}
-        present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        if any(map(dtensor.is_dtensor, present.values())):
+        if any(map(dtensor.is_dtensor, tensors.values())):
             _refuse(
                 op,
                 f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
                 "to_local() of a DTensor that is sharded by rows, or full_tensor().",
             )
-        fake.check_devices(f"tcgemm.{op.name}", present)
+        fake.check_devices(f"tcgemm.{op.name}", tensors)
         refused = refusal(op.name, error, epilogue)
         if traced or refused is None:
             raise

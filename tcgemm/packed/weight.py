@@ -19,7 +19,7 @@ from tcgemm.ops.operands import Operand
 from tcgemm.packed import arrange
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.formats import FLOATS, format_of, table_of
-from tcgemm.packed.parts import Layout, Parts, as_bytes, check_parts, of_bytes
+from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
 from tcgemm.packed.stored import Stored
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _part(name: str, text: str) -> Any:
         stored = self.stored
         parts = of_bytes(stored.parts, stored.layout.form)._replace(**{name: tensor})
         check_parts(_NAME, parts, stored.layout)
-        stored.replace(as_bytes(parts))
+        stored.replace(parts.map(bytes_of))
 
     return property(get, replace, doc=text)
 
@@ -142,22 +142,22 @@ class PackedWeight(Operand):
             RuntimeError: a dtype, shape or device does not belong to the others.
         """
         form = format_of(_NAME, format)
-        shape = tuple(getattr(codes, "shape", ()))
-        if len(shape) != 2 and isinstance(codes, torch.Tensor):
-            raise RuntimeError(
-                f"{_NAME}: codes must have two dimensions, a row for each row of the weight, but "
-                f"has shape {shape}; reshape it."
-            )
-        if table is None and isinstance(codes, torch.Tensor):
-            table = table_of(form, codes.device)
-        columns = 0 if not shape else shape[1] * 8 // form.bits
-        layout = Layout(format, shape[0] if shape else 0, columns if k is None else k, group_size)
+        n = columns = 0
+        if isinstance(codes, torch.Tensor):  # check_parts refuses what is none
+            if codes.dim() != 2:
+                raise RuntimeError(
+                    f"{_NAME}: codes must have two dimensions, a row for each row of the weight, "
+                    f"but has shape {tuple(codes.shape)}; reshape it."
+                )
+            n, columns = codes.shape[0], codes.shape[1] * 8 // form.bits
+            table = table_of(form, codes.device) if table is None else table
+        layout = Layout(format, n, columns if k is None else k, group_size)
         parts = Parts(codes, scales, zero_points, offsets, table, global_scale)
         check_parts(_NAME, parts, layout)
         dtype = dtypes.of(_NAME, "dtype", dtype)
         if dtype is None:
             dtype = scales.dtype if scales.dtype in FLOATS else torch.bfloat16
-        return PackedWeight(Stored(as_bytes(parts), layout, dtype))
+        return PackedWeight(Stored(parts.map(bytes_of), layout, dtype))
 
     codes: Tensor = _part("codes", "The codes.")
     scales: Tensor = _part("scales", "The scales (N, G).")
@@ -331,4 +331,4 @@ def restored(
     numbers = Layout(*layout)
     stored_parts = of_bytes(Parts(*parts), format_of(_NAME, numbers.format))
     check_parts(_NAME, stored_parts, numbers)
-    return PackedWeight(Stored(as_bytes(stored_parts), numbers, dtype), transposed)
+    return PackedWeight(Stored(stored_parts.map(bytes_of), numbers, dtype), transposed)

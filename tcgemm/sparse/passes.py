@@ -61,8 +61,8 @@ def _tile24(metadata, k, pattern, dtype):
 
 
 def _linear24(weight, metadata, x, bias=None, *, constant_b=False):
-    tensors = {"x": x, "weight": weight, "sparse_b": metadata}
-    fake.check_devices("tcgemm.linear", tensors if bias is None else tensors | {"bias": bias})
+    tensors = {"x": x, "weight": weight, "sparse_b": metadata, "bias": bias}
+    fake.check_devices("tcgemm.linear", tensors)
     return x.new_empty((*x.shape[:-1], weight.shape[0]), dtype=dtypes.result(x.dtype))
 
 

@@ -70,14 +70,9 @@ def made(
             "the dequantised weight."
         )
     repeats = 1 if group is None else size // group
-    parts = {name: tensor for name, tensor in others.items() if tensor is not None}
     if repeats > 1:
-        parts |= {
-            name: tensor.repeat_interleave(repeats, 1)
-            for name, tensor in parts.items()
-            if tensor.dim() == 2
-        }
-    scales = parts.pop("scales")
-    return PackedWeight.from_parts(
-        codes, scales, format, k=k, group_size=group, dtype=dtype, **parts
-    )
+        for name, tensor in others.items():
+            if tensor is not None and tensor.dim() == 2:
+                others[name] = tensor.repeat_interleave(repeats, 1)
+    parts: dict[str, Any] = others | {"k": k, "group_size": group, "dtype": dtype}
+    return PackedWeight.from_parts(codes, format=format, **parts)
