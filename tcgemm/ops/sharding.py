@@ -67,8 +67,11 @@ def _dimensions(
     return dims, k
 
 
-def addend(tensor: Any, dim: int, ndim: int) -> Shard | Replicate:
-    """The placement of an addend where dimension `dim` of the result is sharded."""
+def addend(tensor: Any, dim: int | None, ndim: int) -> Shard | Replicate | None:
+    """The placement of an addend, if there is one, where dimension `dim` of the result is sharded,
+    or none is."""
+    if tensor is None or dim is None:
+        return None if tensor is None else _R
     own = dim - ndim + tensor.ndim
     return Shard(own) if own >= 0 and tensor.shape[own] > 1 else Replicate()
 

@@ -16,14 +16,12 @@ _PASS = "tcgemm.override.fold"  # imports parts of torch that `import torch` doe
 
 class _State:
     config: Any = None  # inductor's settings, while they hold our pass
-    before: Any = None  # the pass that they held before
-    own: Any = None
+    own: Any = None  # our pass, which knows the one that they held before
 
 
 def _set(config: Any) -> None:
     fold = importlib.import_module(_PASS)
-    _State.config, _State.before = config, getattr(config, _OPTION)
-    _State.own = fold.FoldPass(_State.before)
+    _State.config, _State.own = config, fold.FoldPass(getattr(config, _OPTION))
     setattr(config, _OPTION, _State.own)
 
 
@@ -37,5 +35,5 @@ def remove() -> None:
     cancel(INDUCTOR_CONFIG, _set)
     config = _State.config
     if config is not None and getattr(config, _OPTION) is _State.own:
-        setattr(config, _OPTION, _State.before)
-    _State.config = _State.before = _State.own = None
+        setattr(config, _OPTION, _State.own.before)
+    _State.config = _State.own = None

@@ -232,8 +232,7 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
 
 
 def _fake(w, book, global_scale, format, group_size, _limit, scale_type, zero_points=False, *_):
-    tensors = {"w": w, "book": book, "global_scale": global_scale}
-    fake.check_devices("tcgemm._pack_weight", tensors)
+    fake.check_devices("tcgemm._pack_weight", {"w": w, "book": book, "global_scale": global_scale})
     n, k = w.shape
     dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
     groups = (n, k // group_size)

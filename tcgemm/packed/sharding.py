@@ -31,10 +31,7 @@ def _packed_mm(amax: int, a: Any, packed_b: Any, *addends: Any, **kwargs: Any) -
     def rule(dim: int | None) -> Rule:
         of_result = _R if dim is None else Shard(dim)
         results = [of_result, _R if dim is None else Partial("max")][: 1 + amax]
-        placed = [
-            None if tensor is None else _R if dim is None else addend(tensor, dim, a.ndim)
-            for tensor in addends
-        ]
+        placed = [addend(tensor, dim, a.ndim) for tensor in addends]
         return results, [of_result, _R, *placed, *missing]
 
     return [rule(None), *map(rule, range(a.ndim - 1))]

@@ -56,15 +56,12 @@ def _quantized_linear(
     names = [None] * (len(kwargs) + 1)
     n = x.ndim - 1
 
-    def rule(out: Any, of_x: Any, of_weight: Any, of_scale: Any, dim: int) -> Rule:
-        addends = [
-            None if tensor is None else _R if dim < 0 else addend(tensor, dim, x.ndim)
-            for tensor in (bias, residual)
-        ]
+    def rule(out: Any, of_x: Any, of_weight: Any, of_scale: Any, dim: int | None) -> Rule:
+        addends = [addend(tensor, dim, x.ndim) for tensor in (bias, residual)]
         scale = None if weight_scale is None else of_scale
         return [out], [of_x, of_weight, scale, *addends, *names]
 
-    rules = [rule(_R, _R, _R, _R, -1)]
+    rules = [rule(_R, _R, _R, _R, None)]
     if granularity != "tensor":
         rules += [rule(Shard(dim), Shard(dim), _R, _R, dim) for dim in range(n)]
     if granularity == "row":
