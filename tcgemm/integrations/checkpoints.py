@@ -34,38 +34,37 @@ def options_of(config: Mapping[str, Any]) -> dict[str, Any]:
     ValueError: no QuantLinear has such weights.
     """
     method = str(getattr(config.get("quant_method"), "value", config.get("quant_method")))
-    if method == "fp8":
-        options = _fp8(config)
-    elif method == "compressed-tensors":
-        options = _compressed(config)
-    else:
+    if method not in READERS:
         raise ValueError(
             f"{_NAME}: quant_method is {method!r}; expected {' or '.join(map(repr, READERS))}."
         )
-    return {"layer": "QuantLinear", "checkpoint": method} | options
-
-
-def _fp8(config: Mapping[str, Any]) -> dict[str, Any]:
-    block = config.get("weight_block_size")
-    if block is not None and list(block) != BLOCK:
-        raise ValueError(f"{_NAME}: weight_block_size is {block}; expected {BLOCK} or none.")
+    dtype, granularity, left = _fp8(config) if method == "fp8" else _compressed(config)
     return {
-        "dtype": "float8_e4m3fn",
-        "granularity": "tensor" if block is None else "128x128",
-        "modules_to_not_convert": config.get("modules_to_not_convert") or ["lm_head"],
+        "layer": "QuantLinear",
+        "dtype": dtype,
+        "granularity": granularity,
+        "modules_to_not_convert": left or ["lm_head"],
+        "checkpoint": method,
     }
 
 
-def _compressed(config: Mapping[str, Any]) -> dict[str, Any]:
-    groups = list((config.get("config_groups") or {}).values())
-    kinds = {_group(group) for group in groups}
+def _fp8(config: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """(dtype, granularity, modules without 8-bit weights)."""
+    block = config.get("weight_block_size")
+    if block is not None and list(block) != BLOCK:
+        raise ValueError(f"{_NAME}: weight_block_size is {block}; expected {BLOCK} or none.")
+    granularity = "tensor" if block is None else "128x128"
+    return "float8_e4m3fn", granularity, config.get("modules_to_not_convert")
+
+
+def _compressed(config: Mapping[str, Any]) -> tuple[str, str, Any]:
+    """As _fp8."""
+    kinds = {_group(group) for group in (config.get("config_groups") or {}).values()}
     if len(kinds) != 1:
         raise ValueError(
             f"{_NAME}: config_groups has {len(kinds)} kinds of weights; expected one of all layers."
         )
-    ((dtype, granularity),) = kinds
-    ignored = config.get("ignore") or ["lm_head"]
-    return {"dtype": dtype, "granularity": granularity, "modules_to_not_convert": ignored}
+    return *kinds.pop(), config.get("ignore")
 
 
 def _group(group: Mapping[str, Any]) -> tuple[str, str]:

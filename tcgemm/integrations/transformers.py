@@ -167,49 +167,43 @@ class TcgemmConfig(QuantizationConfigMixin):
 
 
 class _Read(ConversionOps):
-    """What a saved model is read by."""
+    """Makes a tensor of a layer of what a saved model has in its place."""
 
     def __init__(self, quantizer: HfQuantizer) -> None:
         self.hf_quantizer = quantizer  # so that transformers leaves the dtypes of the parts alone
 
+    def convert(
+        self, input_dict: dict[str, Any], *_patterns: Any, **kwargs: Any
+    ) -> dict[str, list[Tensor]]:
+        name = kwargs["full_layer_name"]
+        parts = {
+            key: tensors[0] if isinstance(tensors, list) else tensors
+            for key, tensors in input_dict.items()
+        }
+        return {name: [self._tensor(parts, name, kwargs["model"])]}
+
+    def _tensor(self, parts: dict[str, Tensor], name: str, model: torch.nn.Module) -> Tensor:
+        raise NotImplementedError
+
 
 class _ReadSparse(_Read):
-    """Makes the dense weight of the parts in which a sparse one is saved."""
+    """A dense weight with the zeros of a sparse one, which is compressed when all are there."""
 
-    def convert(
-        self,
-        input_dict: dict[str, Any],
-        source_patterns: list[str],
-        target_patterns: list[str],
-        **kwargs: Any,
-    ) -> dict[str, list[Tensor]]:
-        """The pruned weight; the layer is made sparse when all weights are there."""
-        parts = {}
-        for name, tensors in input_dict.items():
-            tensor = tensors[0] if isinstance(tensors, list) else tensors
-            parts[name[name.rindex("weight.") :]] = tensor
+    def _tensor(self, parts: dict[str, Tensor], name: str, model: torch.nn.Module) -> Tensor:
+        parts = {key[key.rindex("weight.") :]: part for key, part in parts.items()}
         rows, columns = parts["weight.values"].shape[0], int(parts["weight.format"][2])
         layer = SparseLinear24(columns, rows, bias=False, dtype=parts["weight.values"].dtype)
         layer.load_state_dict(parts)
-        return {kwargs["full_layer_name"]: [layer.weight.to_dense()]}
+        return layer.weight.to_dense()
 
 
 class _ReadScale(_Read):
-    """Gives a scale of another method the dtype and the shape of QuantLinear's."""
+    """A scale of another method, with the dtype and the shape of QuantLinear's."""
 
-    def convert(
-        self,
-        input_dict: dict[str, Any],
-        source_patterns: list[str],
-        target_patterns: list[str],
-        **kwargs: Any,
-    ) -> dict[str, list[Tensor]]:
-        """The scale, in float32."""
-        (tensors,) = input_dict.values()
-        scale = tensors[0] if isinstance(tensors, list) else tensors
-        name = kwargs["full_layer_name"]
-        own = kwargs["model"].get_submodule(name.rpartition(".")[0]).weight_scale
-        return {name: [checkpoints.as_scale(scale, own, name)]}
+    def _tensor(self, parts: dict[str, Tensor], name: str, model: torch.nn.Module) -> Tensor:
+        (scale,) = parts.values()
+        layer: Any = model.get_submodule(name.rpartition(".")[0])
+        return checkpoints.as_scale(scale, layer.weight_scale, name)
 
 
 def _modules(name: str, names: list[str]) -> list[str]:
@@ -265,14 +259,15 @@ class TcgemmQuantizer(HfQuantizer):
 
     def _swap(self, model: torch.nn.Module, only: list[str] | None = None) -> None:
         config = self._config
+        names = [name for name, _ in model.named_modules()]
+        choice: dict[str, Any] = {}
         if only is None:
-            names = [name for name, _ in model.named_modules()]
             left = config.modules_to_not_convert
-            skip = [full for name in left for full in _modules(name, names)]
-            report = swap_linear(model, skip=skip or None, **config.options())
+            choice["skip"] = [full for name in left for full in _modules(name, names)] or None
         else:
-            chosen = [name for name, _ in model.named_modules() if checkpoints.has(only, name)]
-            report = swap_linear(model, lambda _, name: name in chosen, **config.options())
+            chosen = [name for name in names if checkpoints.has(only, name)]
+            choice["filter_fn"] = lambda _, name: name in chosen
+        report = swap_linear(model, **choice, **config.options())
         # The steps of undo() hold the weights of before.
         self.report = replace(report, _steps=[], _after_undo=_refuse_undo)
         if not self.report.swapped:
