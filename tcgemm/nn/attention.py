@@ -205,13 +205,6 @@ def _as_float(
     return mask
 
 
-ATTENTION = exchange.Source(
-    "torch.nn.MultiheadAttention",
-    lambda module: isinstance(module, torch.nn.MultiheadAttention),
-    lambda module: type(module) is torch.nn.MultiheadAttention,
-)
-
-
 def _state(module: Any, prepare: bool = True, batch_invariant: bool = False) -> dict[str, Any]:
     return {"batch_invariant": batch_invariant}
 
@@ -222,8 +215,8 @@ exchange.register(
         options=exchange.LAYERS[Linear].options,
         names=("batch_invariant",),
         state=_state,
-        why_not=lambda module: exchange.LAYERS[Linear].why_not(module.out_proj),
-        source=ATTENTION,
+        why_not=lambda module, **_: exchange.LAYERS[Linear].why_not(module.out_proj),
+        source=exchange.source_of(torch.nn.MultiheadAttention),
         to=Linear,
     )
 )

@@ -118,7 +118,7 @@ exchange.register(
         options=exchange.LAYERS[Linear].options,
         names=("original", "batch_invariant"),
         state=_state,
-        why_not=lambda module: exchange.LAYERS[Linear].why_not(module),
+        why_not=exchange.LAYERS[Linear].why_not,
         source=CONV1D,
         to=Linear,
     )
@@ -129,10 +129,8 @@ exchange.register(
         options=exchange.LAYERS[QuantLinear].options,
         names=(*exchange.LAYERS[QuantLinear].names, "in_features", "out_features", "original"),
         state=_quantised,
-        why_not=lambda module: exchange.LAYERS[QuantLinear].why_not(module),
-        caches=exchange.LAYERS[QuantLinear].caches,
+        why_not=exchange.LAYERS[QuantLinear].why_not,
         source=CONV1D_OR_OURS,
         to=QuantLinear,
-        without_parameters=QuantLinear.add_placeholder,
     )
 )

@@ -11,10 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-# The output projection of torch.nn.MultiheadAttention has the second class, which differs from the
-# first one only in its name.
-_LINEAR = (torch.nn.Linear, NonDynamicallyQuantizableLinear)
-
 
 class Source(NamedTuple):
     """The modules that an Exchange takes: one class, of torch or of another library."""
@@ -24,11 +20,23 @@ class Source(NamedTuple):
     exactly: Callable[[torch.nn.Module], bool]  # Is it of the class itself?
 
 
-LINEAR = Source(
-    "torch.nn.Linear",
-    lambda module: isinstance(module, torch.nn.Linear),
-    lambda module: type(module) in _LINEAR,
-)
+def name_of(kind: type) -> str:
+    """The name of a class in reasons and errors."""
+    library = kind.__module__.split(".")[0]
+    return f"{library}.nn.{kind.__name__}" if library in ("tcgemm", "torch") else kind.__name__
+
+
+def source_of(kind: type[torch.nn.Module], *same: type[torch.nn.Module]) -> Source:
+    """The modules of a class. The subclasses in `same` count as the class itself."""
+    return Source(
+        name_of(kind),
+        lambda module: isinstance(module, kind),
+        lambda module: type(module) in (kind, *same),
+    )
+
+
+# The output projection of torch.nn.MultiheadAttention has a class that differs in its name alone.
+LINEAR = source_of(torch.nn.Linear, NonDynamicallyQuantizableLinear)
 
 
 class Exchange(NamedTuple):
@@ -42,20 +50,13 @@ class Exchange(NamedTuple):
     # Attributes of the layer that a torch.nn.Linear does not have, or has with other values.
     names: tuple[str, ...]
     state: Callable[..., dict[str, Any]]  # (module, **options) -> values for `names`
-    why_not: Callable[..., str | None]  # the reason why the layer cannot replace a module
+    # (module, **options) -> the reason why the layer cannot replace the module
+    why_not: Callable[..., str | None]
     caches: tuple[str, ...] = ()  # the `names` that are dropped when the layer is replaced
-    replaceable: bool = False  # other layers can replace a module of this class as well
     source: Source = LINEAR
     to: type[torch.nn.Module] | None = None  # the value of swap_linear's `to`; None: the layer
     # (module, is it the out_proj of an attention?) -> its new class; None: the layer
     becomes: Callable[[Any, bool], type] | None = None
-    # Is called with the first layer of a swap after which the model has no Parameter.
-    without_parameters: Callable[[Any], None] | None = None
-    reads_options: bool = False  # why_not takes the options of swap_linear as well
-
-    def reason(self, module: Any, options: dict[str, Any]) -> str | None:
-        """why_not, with the options where it reads them."""
-        return self.why_not(module, **options) if self.reads_options else self.why_not(module)
 
 
 EXCHANGES: dict[type[torch.nn.Module], list[Exchange]] = {}  # by the value of swap_linear's `to`

@@ -256,7 +256,7 @@ def _state(
     return {"_buffers": dict(module._buffers) | buffers, **options, "_measured": False}
 
 
-def _why_not(module: Any) -> str | None:
+def _why_not(module: Any, **_options: Any) -> str | None:
     if getattr(module, "batch_invariant", False):
         return "is batch_invariant, but in float8 the scale of x comes from all rows"
     return exchange.why_not_converted(module, SOURCES, "multiplied in float8")

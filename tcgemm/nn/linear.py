@@ -220,7 +220,7 @@ class Linear(HasActivation, torch.nn.Linear):
         return super().extra_repr() + activation + prepare + exchange.shown_invariance(self)
 
 
-def _why_not(module: Any) -> str | None:
+def _why_not(module: Any, **_options: Any) -> str | None:
     dtype = module.weight.dtype
     if dtype not in dtypes.DIFFERENTIABLE:
         names = ", ".join(str(dtype) for dtype in dtypes.DIFFERENTIABLE)
@@ -250,6 +250,5 @@ exchange.register(
         state=lambda module, **options: options | dict.fromkeys(Linear._OWN),
         why_not=_why_not,
         caches=Linear._OWN,
-        replaceable=True,
     )
 )

@@ -404,7 +404,5 @@ exchange.register(
         state=_state,
         why_not=_why_not,
         caches=("_packed",),
-        without_parameters=PackedLinear.add_placeholder,
-        reads_options=True,
     )
 )

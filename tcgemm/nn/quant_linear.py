@@ -267,7 +267,6 @@ exchange.register(
         options=("dtype", "granularity", "batch_invariant"),
         names=_STATE,
         state=_state,
-        why_not=lambda module: exchange.why_not_converted(module, SOURCES, "quantised"),
-        without_parameters=QuantLinear.add_placeholder,
+        why_not=lambda module, **_: exchange.why_not_converted(module, SOURCES, "quantised"),
     )
 )

@@ -40,7 +40,7 @@ def _state(module: Any, dtype: torch.dtype | None = None) -> dict[str, Any]:
     return state
 
 
-def _why_not(module: Any) -> str | None:
+def _why_not(module: Any, **_options: Any) -> str | None:
     if isinstance(module, (Conv1D, QuantConv1D)):
         if module.original is None:
             why_not = "so there is no class of transformers to go back to"
@@ -63,25 +63,17 @@ def _becomes(module: Any, is_projection: bool) -> Any:
     return NonDynamicallyQuantizableLinear if is_projection else torch.nn.Linear
 
 
-def _register(layer: type[torch.nn.Module]) -> None:
+for _layer in _LAYERS:
     exchange.register(
         exchange.Exchange(
             layer=torch.nn.Linear,
             options=("dtype",),
             # torch.nn.Linear has no `activation`.
-            names=() if layer in (MultiheadAttention, Conv1D) else (*_STATE, "activation"),
+            names=() if _layer in (MultiheadAttention, Conv1D) else (*_STATE, "activation"),
             state=_state,
             why_not=_why_not,
-            source=exchange.Source(
-                f"tcgemm.nn.{layer.__name__}",
-                lambda module: isinstance(module, layer),
-                lambda module: type(module) is layer,
-            ),
+            source=exchange.source_of(_layer),
             to=torch.nn.Linear,
             becomes=_becomes,
         )
     )
-
-
-for _layer in _LAYERS:
-    _register(_layer)

@@ -461,6 +461,6 @@ exchange.register(
         options=("method", "learns", "refresh_every", "gradient", "batch_invariant"),
         names=_NAMES,
         state=_state,
-        why_not=lambda module: exchange.why_not_converted(module, DTYPES, "pruned"),
+        why_not=lambda module, **_: exchange.why_not_converted(module, DTYPES, "pruned"),
     )
 )

@@ -10,10 +10,11 @@ import torch
 from tcgemm import dtypes
 from tcgemm.nn import fast_path, sharing
 from tcgemm.nn.coverage import Coverage
-from tcgemm.nn.exchange import EXCHANGES, LAYERS, Exchange, layer_of
+from tcgemm.nn.exchange import EXCHANGES, LAYERS, Exchange, layer_of, name_of
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.report import Step, SwapReport
 from tcgemm.nn.selection import Selection, Selector
+from tcgemm.nn.stored_weight import StoredWeight
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -204,9 +205,9 @@ def swap_linear(
             else:
                 report.skipped[name] = why_not
         if report._steps and next(model.parameters(), None) is None:
-            first = report._steps[0]
-            if first.after in LAYERS and (add := LAYERS[first.after].without_parameters):
-                add(first.module)
+            first = report._steps[0].module
+            if isinstance(first, StoredWeight):
+                first.add_placeholder()
         fast_path.update(model)
     except BaseException:
         report.undo()
@@ -242,11 +243,11 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
     exchanges_of = EXCHANGES.get(to, []) if isinstance(to, type) else []
     if not exchanges_of or not options.keys() <= set(exchanges_of[0].options):
         there = (
-            f"{_name(layer)} with {', '.join(exchanges[0].options)}"
+            f"{name_of(layer)} with {', '.join(exchanges[0].options)}"
             for layer, exchanges in EXCHANGES.items()
         )
         raise RuntimeError(
-            f"tcgemm.swap_linear: to is {_name(to) if isinstance(to, type) else repr(to)} with "
+            f"tcgemm.swap_linear: to is {name_of(to) if isinstance(to, type) else repr(to)} with "
             f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
     return exchanges_of
@@ -274,30 +275,31 @@ def _exchange_of(
     """(the exchange that takes this module or None, the reason why it stays or None)."""
     kind, layer = type(module), layer_of(module)
     if layer and (layer is to or LAYERS[layer].to is to):
-        return None, f"is a {_name(layer)} already"
+        return None, f"is a {name_of(layer)} already"
     if torch.nn.utils.parametrize.is_parametrized(module):
         return None, "is parametrized"
     if kind.__name__.startswith("FSDP") and id(module) in holders.sharding:
         return None, f"is sharded, as a {kind.__name__}; swap before fully_shard"
     candidates = [exchange for exchange in exchanges if exchange.source.includes(module)]
     exchange = next((one for one in candidates if one.source.exactly(module)), None)
-    if exchange is None and layer and kind is layer and LAYERS[layer].replaceable:
+    if exchange is None and kind is Linear:
         exchange = exchanges[0]
     if exchange is None and candidates:
         return None, f"is a subclass of {candidates[0].source.name} ({kind.__name__})"
     if exchange is None:
-        return None, f"is a {_name(layer or kind)}, which {_name(to)} does not replace"
+        return None, f"is a {name_of(layer or kind)}, which {name_of(to)} does not replace"
     if "forward" in vars(module):
         return None, "has a forward of its own"
     if "_parameters" in exchange.names and id(module) in holders.sharding:
         return None, f"is sharded in a {holders.sharding[id(module)]}; swap before it is sharded"
     if to is torch.nn.Linear:
-        return exchange, exchange.reason(module, options)
+        return exchange, exchange.why_not(module, **options)
     name, holder = holders.attention.get(id(module), ("", None))
     if holder is not None and not layer_of(holder):
         owner = f"{name or 'the model'}, a {type(holder).__name__}"
         return None, f"is not called by {owner}, which reads its weight"
-    return exchange, _why_not_tensors(module, exchange) or exchange.reason(module, options)
+    why_not = _why_not_tensors(module, exchange) or exchange.why_not(module, **options)
+    return exchange, why_not
 
 
 def _why_not_tensors(module: Any, exchange: Exchange) -> str | None:
@@ -358,8 +360,3 @@ def _replace(
 
     become(after, state)
     return Step(name, module, after, undo)
-
-
-def _name(kind: type) -> str:
-    library = kind.__module__.split(".")[0]
-    return f"{library}.nn.{kind.__name__}" if library in ("tcgemm", "torch") else kind.__name__
