@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.nn.activation import HasActivation
+from tcgemm.nn.layer import Layer
 from tcgemm.ops._torch_private import is_wrapped_by_transform
 from tcgemm.ops.prepared import capturing
 from tcgemm.sparse.tensor import SparseTensor24
@@ -35,7 +35,7 @@ def _version(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-class CompressedBuffers(HasActivation, torch.nn.Module):
+class CompressedBuffers(Layer):
     """A module with one SparseTensor24: `kept` of a layer that learns, else `weight`."""
 
     in_features: int

@@ -55,7 +55,8 @@ class Conv1D(torch.nn.Module):
         )
 
     def extra_repr(self) -> str:
-        return f"nf={self.nf}, nx={self.nx}{exchange.shown_invariance(self)}"
+        invariant = ", batch_invariant=True" if self.batch_invariant else ""
+        return f"nf={self.nf}, nx={self.nx}{invariant}"
 
 
 class QuantConv1D(QuantLinear):

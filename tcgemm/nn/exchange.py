@@ -75,47 +75,10 @@ def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
-def shown_invariance(layer: Any) -> str:
-    """What extra_repr shows of batch_invariant."""
-    return ", batch_invariant=True" if layer.batch_invariant else ""
-
-
-def inherited_invariance(linear: torch.nn.Module, batch_invariant: bool) -> bool:
-    """batch_invariant of a layer that is made from a linear layer: given, or the linear layer's."""
-    return batch_invariant or getattr(linear, "batch_invariant", False)
-
-
-def check_linear(layer: str, linear: object) -> None:
-    """Raises TypeError unless the argument of from_linear is a torch.nn.Linear."""
-    if not isinstance(linear, torch.nn.Linear):
-        raise TypeError(
-            f"{layer}.from_linear: linear must be a torch.nn.Linear, but is "
-            f"{type(linear).__name__}; pass one layer, or a model to tcgemm.swap_linear."
-        )
-
-
-def copy_parameters(layer: torch.nn.Linear, linear: torch.nn.Linear) -> None:
-    """Gives the layer copies of the weight and the bias of a torch.nn.Linear, and its mode."""
-    for name, parameter in linear.named_parameters(recurse=False):
-        copy = parameter.detach().clone()
-        setattr(layer, name, torch.nn.Parameter(copy, parameter.requires_grad))
-    layer.train(linear.training)
-
-
-def state_of(
-    layer: torch.nn.Module, module: torch.nn.Module, names: tuple[str, ...]
-) -> dict[str, Any]:
-    """The attributes of a new layer, but with the Parameters of the module, because an optimizer
-    may have them."""
-    state = {name: vars(layer)[name] for name in names}
-    state["_parameters"] |= {name: module._parameters[name] for name in state["_parameters"]}
-    return state
-
-
 def why_not_converted(module: Any, dtypes: Sequence[torch.dtype], action: str) -> str | None:
     """The reason why a module cannot become a layer that stores its weight in another form.
 
-    `done` is the word for the conversion, and `dtypes` are the dtypes of weights that have one.
+    `action` is the word for the conversion, and `dtypes` are the dtypes of weights that have one.
     """
     if module.weight.dtype not in dtypes:
         names = ", ".join(str(dtype) for dtype in dtypes)

@@ -19,7 +19,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation
+from tcgemm.nn.layer import Layer
 from tcgemm.nn.loading import Loading, LoadsState
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.stored_weight import KeepsDtypes
@@ -64,7 +64,7 @@ def _check(scaling: object, history: object, precision: object, batch_invariant:
         )
 
 
-class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
+class Float8Linear(LoadsState, Layer, KeepsDtypes, torch.nn.Linear):
     """A linear layer whose forward and backward multiply in float8, for training.
 
     Example:
@@ -109,7 +109,6 @@ class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
         RuntimeError: an option is none of these; x or the weight has another dtype or shape.
     """
 
-    activation: Activation | None = None
     scaling: Float8Scaling = "current"
     history: int = HISTORY
     precision: Float8Precision | None = None
@@ -166,17 +165,8 @@ class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
         instead. Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if an option
         is not supported, or if `linear` is batch_invariant.
         """
-        exchange.check_linear(_NAME, linear)
-        invariant = exchange.inherited_invariance(linear, batch_invariant)
-        layer = cls(
-            *(linear.in_features, linear.out_features, linear.bias is not None, "meta"),
-            activation=getattr(linear, "activation", None),
-            scaling=scaling,
-            history=history,
-            precision=precision,
-            batch_invariant=invariant,
-        )
-        exchange.copy_parameters(layer, linear)
+        options = {"scaling": scaling, "history": history, "precision": precision}
+        layer = cls._copied(linear, batch_invariant, **options)
         layer._buffers.update(_buffers(layer.weight, scaling, history))
         return layer
 
@@ -226,12 +216,9 @@ class Float8Linear(LoadsState, HasActivation, KeepsDtypes, torch.nn.Linear):
         super().__setstate__(state)
         follow(self)
 
-    def extra_repr(self) -> str:
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        scaling = f", scaling={self.scaling}"
-        if self.scaling == "delayed":
-            scaling += f", history={self.history}"
-        return super().extra_repr() + activation + scaling
+    def _shown(self) -> dict[str, Any]:
+        history = self.history if self.scaling == "delayed" else None
+        return {"activation": self.activation, "scaling": self.scaling, "history": history}
 
 
 def _buffers(weight: Tensor, scaling: Float8Scaling, history: int) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation, check_activation
+from tcgemm.nn.layer import Layer
 from tcgemm.ops import explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
@@ -51,7 +51,7 @@ def _multiplies_parts(input: Tensor, weight: Tensor) -> bool:
     )
 
 
-class Linear(HasActivation, torch.nn.Linear):
+class Linear(Layer, torch.nn.Linear):
     """torch.nn.Linear with an optional fused activation: act(x @ weight.t() + bias).
 
     Example:
@@ -91,10 +91,7 @@ class Linear(HasActivation, torch.nn.Linear):
     layer does not notice such writes, unless train() and eval() are called after them.
     """
 
-    # Class attributes are for modules that swap_linear or pickle made without __init__.
-    activation: Activation | None = None
     prepare: bool = True
-    batch_invariant: bool = False
     _prepared: Prepared | None = None
     _changed: int | None = None  # the weight's version when a call found it changed
     _captured: Prepared | None = None  # is read by a captured CUDA graph, so it is not freed
@@ -114,7 +111,6 @@ class Linear(HasActivation, torch.nn.Linear):
         prepare: bool = True,
         batch_invariant: bool = False,
     ) -> None:
-        check_activation("tcgemm.nn.Linear", activation)
         dtype = dtypes.of("tcgemm.nn.Linear", "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
@@ -141,15 +137,7 @@ class Linear(HasActivation, torch.nn.Linear):
         tcgemm.swap_linear keeps the Parameters instead. Raises TypeError if `linear` is no
         torch.nn.Linear.
         """
-        exchange.check_linear("tcgemm.nn.Linear", linear)
-        layer = cls(
-            *(linear.in_features, linear.out_features, linear.bias is not None, "meta"),
-            activation=getattr(linear, "activation", None),
-            prepare=prepare,
-            batch_invariant=exchange.inherited_invariance(linear, batch_invariant),
-        )
-        exchange.copy_parameters(layer, linear)
-        return layer
+        return cls._copied(linear, batch_invariant, prepare=prepare)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
@@ -214,10 +202,21 @@ class Linear(HasActivation, torch.nn.Linear):
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | dict.fromkeys(self._OWN)
 
-    def extra_repr(self) -> str:
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        prepare = "" if self.prepare else ", prepare=False"
-        return super().extra_repr() + activation + prepare + exchange.shown_invariance(self)
+    def _shown(self) -> dict[str, Any]:
+        return {"activation": self.activation, "prepare": None if self.prepare else False}
+
+
+def dense_linear(layer: Any, weight: Tensor, bias: Tensor | None) -> Linear:
+    """The Linear that a layer becomes, with this weight and a copy of this bias."""
+    linear = Linear(
+        *(layer.in_features, layer.out_features, bias is not None, "meta", weight.dtype),
+        activation=layer.activation,
+        batch_invariant=layer.batch_invariant,
+    )
+    linear.weight = torch.nn.Parameter(weight)
+    if bias is not None:
+        linear.bias = torch.nn.Parameter(bias.detach().clone())
+    return linear.train(layer.training)
 
 
 def _why_not(module: Any, **_options: Any) -> str | None:

@@ -18,7 +18,6 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import check_activation
 from tcgemm.nn.loading import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops import functional
@@ -109,7 +108,6 @@ class PackedLinear(StoredWeight):
         batch_invariant: bool = False,
     ) -> None:
         super().__init__()
-        check_activation(_NAME, activation)
         bias_dtype = dtypes.of(_NAME, "bias_dtype", bias_dtype)
         shown = bias_dtype or torch.get_default_dtype()
         one = torch.zeros(1, in_features, dtype=shown, device=device)
@@ -157,7 +155,7 @@ class PackedLinear(StoredWeight):
         tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
         torch.nn.Linear, and RuntimeError if an argument is not supported.
         """
-        exchange.check_linear(_NAME, linear)
+        options = cls._inherited(linear, batch_invariant)
         packed = pack_weight(
             *(linear.weight.detach(), format, group_size),
             method=method,
@@ -165,10 +163,7 @@ class PackedLinear(StoredWeight):
             scale_dtype=scale_dtype,
             table=table,
         )
-        invariant = exchange.inherited_invariance(linear, batch_invariant)
-        activation = getattr(linear, "activation", None)
         bias = None if linear.bias is None else linear.bias.detach().clone()
-        options: dict[str, Any] = {"activation": activation, "batch_invariant": invariant}
         return cls.from_packed(packed, bias, **options).train(linear.training)
 
     @classmethod
@@ -204,7 +199,6 @@ class PackedLinear(StoredWeight):
                 f"but a layer has a weight (N, K) and a bias (N,); pass the weight of {n} rows "
                 "as it was packed."
             )
-        check_activation(_NAME, activation)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         layer._become(packed.stored, bias, activation)
@@ -293,10 +287,10 @@ class PackedLinear(StoredWeight):
             value = bytes_of(value.detach())
         super().__setattr__(name, value)
 
-    def extra_repr(self) -> str:
+    def _shown(self) -> dict[str, Any]:
+        shown: dict[str, Any] = {"format": self.format, "group_size": str(self.group_size)}
         zeros = [name for name in ("zero_points", "offsets") if self._buffers[name] is not None]
-        zeros = f", {zeros[0]}=True" if zeros else ""
-        return self._described(f"format={self.format}, group_size={self.group_size}{zeros}")
+        return shown | dict.fromkeys(zeros[:1], True) | super()._shown()
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the parts, but never converts them: half() is for the bias."""

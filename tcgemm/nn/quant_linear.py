@@ -137,15 +137,14 @@ class QuantLinear(StoredWeight):
         tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
         torch.nn.Linear, and RuntimeError if a dtype or the granularity is not supported.
         """
-        exchange.check_linear(_NAME, linear)
+        options = cls._inherited(linear, batch_invariant)
         weight, bias = linear.weight.detach(), linear.bias
         layer = cls(
             *(weight.shape[1], weight.shape[0], False, "meta"),
             dtype=dtype,
             granularity=granularity,
-            activation=getattr(linear, "activation", None),
             bias_dtype=weight.dtype,
-            batch_invariant=exchange.inherited_invariance(linear, batch_invariant),
+            **options,
         )
         values, layer.weight_scale = quantize(weight, layer.dtype, granularity)
         layer._buffers["weight"] = values.view(_BYTES)
@@ -218,8 +217,8 @@ class QuantLinear(StoredWeight):
             )
         self._buffers["weight"] = value.detach().view(_BYTES)
 
-    def extra_repr(self) -> str:
-        return self._described(f"dtype={self.dtype}, granularity={self.granularity}")
+    def _shown(self) -> dict[str, Any]:
+        return {"dtype": self.dtype, "granularity": self.granularity, **super()._shown()}
 
     def _saved(self) -> dict[str, Tensor]:
         return {"weight": self._values(), "weight_scale": self.weight_scale}

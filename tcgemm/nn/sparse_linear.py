@@ -18,8 +18,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.activation import check_activation
-from tcgemm.nn.linear import Linear
+from tcgemm.nn.linear import dense_linear
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.sparse_state import SparseState
 from tcgemm.ops import functional
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from tcgemm.ops.epilogue import Epilogue
     from tcgemm.typing import Activation, PruneMethod
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -122,14 +122,7 @@ class SparseLinear24(SparseState):
     weight: SparseTensor24 | torch.nn.Parameter
     kept: SparseTensor24
     bias: torch.nn.Parameter | None
-    in_features: int
-    out_features: int
-    activation: Activation | None
-    method: PruneMethod
-    learns: bool
     refresh_every: int
-    gradient: SparseGradient
-    batch_invariant: bool = False
     _stepped: bool  # an optimizer has changed the weight since the last training forward
     _seen: int | None  # the weight's version in the last training forward
     _changes: int  # the number of changes of the weight
@@ -149,17 +142,11 @@ class SparseLinear24(SparseState):
         gradient: SparseGradient = "masked",
         batch_invariant: bool = False,
     ) -> None:
-        check_activation(_NAME, activation)
         dtype = dtypes.of(_NAME, "dtype", dtype)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
         super().__init__()
         self.activation, self.batch_invariant = activation, batch_invariant
-        self._become(
-            *(linear, method, None),
-            learns=learns,
-            refresh_every=refresh_every,
-            gradient=gradient,
-        )
+        self._become(linear, method, None, learns, refresh_every, gradient)
 
     @classmethod
     def from_linear(
@@ -190,17 +177,11 @@ class SparseLinear24(SparseState):
         Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype, a mask or
         an option is not supported.
         """
-        exchange.check_linear(_NAME, linear)
+        options = cls._inherited(linear, batch_invariant)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
-        layer.activation = getattr(linear, "activation", None)
-        layer.batch_invariant = exchange.inherited_invariance(linear, batch_invariant)
-        layer._become(
-            *(linear, method, mask),
-            learns=learns,
-            refresh_every=refresh_every,
-            gradient=gradient,
-        )
+        vars(layer).update(options)
+        layer._become(linear, method, mask, learns, refresh_every, gradient)
         return layer
 
     @torch.no_grad()
@@ -209,7 +190,6 @@ class SparseLinear24(SparseState):
         linear: torch.nn.Linear,
         method: PruneMethod,
         mask: Tensor | None,
-        *,
         learns: bool,
         refresh_every: int,
         gradient: SparseGradient,
@@ -229,8 +209,7 @@ class SparseLinear24(SparseState):
         if learns:
             self.register_parameter("weight", torch.nn.Parameter(weight.clone()))
         self._set(compressed)
-        bias = linear.bias
-        bias = bias if bias is None else torch.nn.Parameter(bias.detach().clone())
+        bias = None if linear.bias is None else torch.nn.Parameter(linear.bias.clone())
         self.register_parameter("bias", bias)
         self.train(linear.training)
 
@@ -306,9 +285,13 @@ class SparseLinear24(SparseState):
         if is_constant:
             self._prepare(weight)
         x: Any = input
-        bias, invariant = local_bias(self.bias, self._parts), self.batch_invariant
-        options: dict[str, Any] = {"activation": self.activation, "batch_invariant": invariant}
-        return functional.linear(x, weight, bias, **options)
+        return functional.linear(
+            x,
+            weight,
+            local_bias(self.bias, self._parts),
+            activation=self.activation,
+            batch_invariant=self.batch_invariant,
+        )
 
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
@@ -332,16 +315,18 @@ class SparseLinear24(SparseState):
         (values, *positions), _ = self.inner_buffers()
         if self.learns:
             values = gather(self._dense(), positions[0], self._pattern)
-        options = {"activation": self.activation, "batch_invariant": self.batch_invariant}
-        epilogue = epilogue_of(**options)
-        if values.dtype is torch.float32:
-            epilogue = epilogue.with_precision("high")
         rows = input.unsqueeze(0) if input.dim() == 1 else input
+        bias, epilogue = local_bias(self.bias, self._parts), self._epilogue(values.dtype)
         call = Scaled(sparse_b=metadata_argument(*positions))
-        result = call.run(
-            rows, values.t(), None, local_bias(self.bias, self._parts), None, epilogue
-        )
+        result = call.run(rows, values.t(), None, bias, None, epilogue)
         return result.squeeze(0) if input.dim() == 1 else result
+
+    def _epilogue(self, dtype: torch.dtype) -> Epilogue:
+        """Of a call past tcgemm.linear, which multiplies float32 as tf32."""
+        precision = "high" if dtype is torch.float32 else None
+        return epilogue_of(
+            activation=self.activation, precision=precision, batch_invariant=self.batch_invariant
+        )
 
     @staticmethod
     def _after_step(layers: list[SparseLinear24]) -> None:
@@ -360,17 +345,13 @@ class SparseLinear24(SparseState):
         self._seen, self._stepped = version, False
 
     def _prepare(self, weight: SparseTensor24) -> None:
-        """Prepares the fast path of later calls. It multiplies float32 as tf32."""
+        """Prepares the fast path of later calls."""
         if self.learns and (self._parts is not None or self.weight.is_inference()):
             return  # changes of an inference tensor and of the part of a DTensor are not counted
         operands = operands_of(weight) if is_plain_eager() else None
         if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
-        keywords: dict[str, Any] = {"batch_invariant": True} if self.batch_invariant else {}
-        if self.activation is not None:
-            keywords["activation"] = self.activation
-        if weight.dtype is torch.float32:
-            keywords["precision"] = "high"
+        keywords = self._epilogue(weight.dtype).keywords()
         guard = TensorVersionGuard(self.weight) if self.learns else None
         names = f"{self._own}_values", f"{self._own}_metadata"
         self._ready = _Ready(weight, names, guard, operands, operands.linear(keywords))
@@ -379,29 +360,15 @@ class SparseLinear24(SparseState):
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
         with torch.no_grad():
             weight = self.kept.mask(self._dense()) if self.learns else self.weight
-            weight = weight.to_dense()
-        linear = Linear(
-            *(self.in_features, self.out_features, self.bias is not None, "meta", weight.dtype),
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
-        linear.weight = torch.nn.Parameter(weight)
-        bias = local_bias(self.bias, self._parts)
-        if bias is not None:
-            linear.bias = torch.nn.Parameter(bias.detach().clone())
-        return linear.train(self.training)
+            return dense_linear(self, weight.to_dense(), local_bias(self.bias, self._parts))
 
-    def extra_repr(self) -> str:
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        learns = ""
-        if self.learns:
-            learns = f", learns=True, refresh_every={self.refresh_every}, gradient={self.gradient}"
+    def _shown(self) -> dict[str, Any]:
         weight = self.compressed
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, dtype={weight.dtype}, pattern={weight.pattern}, "
-            f"method={self.method}{activation}{learns}{exchange.shown_invariance(self)}"
-        )
+        shown = {"dtype": weight.dtype, "pattern": weight.pattern, "method": self.method}
+        shown |= super()._shown()
+        if self.learns:
+            shown |= {name: getattr(self, name) for name in ("learns", "refresh_every", "gradient")}
+        return shown
 
     def train(self, mode: bool = True) -> Self:
         self._ready = None
@@ -452,7 +419,11 @@ _NAMES = (
 
 
 def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
-    return exchange.state_of(SparseLinear24.from_linear(module, **options), module, _NAMES)
+    """The new layer has the Parameters of the module, because an optimizer may have them."""
+    layer = SparseLinear24.from_linear(module, **options)
+    for name in layer._parameters:
+        layer._parameters[name] = module._parameters[name]
+    return {name: vars(layer)[name] for name in _NAMES}
 
 
 exchange.register(

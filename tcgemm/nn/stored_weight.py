@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from tcgemm.nn import exchange
-from tcgemm.nn.activation import HasActivation
-from tcgemm.nn.linear import Linear
+from tcgemm.nn.layer import Layer
+from tcgemm.nn.linear import dense_linear
 from tcgemm.nn.loading import Loading, LoadsState
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class KeepsDtypes:
         return self
 
 
-class StoredWeight(LoadsState, HasActivation, KeepsDtypes, torch.nn.Module):
+class StoredWeight(LoadsState, Layer, KeepsDtypes, torch.nn.Module):
     """The base of QuantLinear and PackedLinear, whose weight is a buffer or more.
 
     The bias is a Parameter that needs no gradient. `weight` is a DequantizedWeight.
@@ -45,8 +44,6 @@ class StoredWeight(LoadsState, HasActivation, KeepsDtypes, torch.nn.Module):
     in_features: int
     out_features: int
     shown_dtype: torch.dtype  # the dtype of `weight`
-    activation: Activation | None
-    batch_invariant: bool = False
     bias: torch.nn.Parameter | None
 
     def _set(
@@ -74,23 +71,7 @@ class StoredWeight(LoadsState, HasActivation, KeepsDtypes, torch.nn.Module):
 
     def _dense_linear(self, weight: Tensor, bias: Tensor | None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with this weight, and a copy of the bias in its dtype."""
-        linear = Linear(
-            *(self.in_features, self.out_features, bias is not None, "meta", weight.dtype),
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
-        linear.weight = torch.nn.Parameter(weight)
-        if bias is not None:
-            linear.bias = torch.nn.Parameter(bias.detach().to(weight.dtype, copy=True))
-        return linear.train(self.training)
-
-    def _described(self, own: str) -> str:
-        """extra_repr, with what only this kind of layer shows."""
-        activation = "" if self.activation is None else f", activation={self.activation}"
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, {own}{activation}{exchange.shown_invariance(self)}"
-        )
+        return dense_linear(self, weight, None if bias is None else bias.to(weight.dtype))
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         shown = fn(torch.empty(0, dtype=self.shown_dtype, device=self._device())).dtype
