@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import pipelining
 
 from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.nn.sparse_state import SAVED_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import torch
 
-_PARTS = ("weight.values", "weight.metadata", "weight.format")
-
 
 def _drop_parts(_layer: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-    for name in _PARTS:
+    for name in SAVED_PARTS:
         state.pop(prefix + name, None)
 
 

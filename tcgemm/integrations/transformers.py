@@ -29,6 +29,7 @@ from tcgemm.nn import (
     exchange,
     swap_linear,
 )
+from tcgemm.nn.sparse_state import SAVED_PARTS
 from tcgemm.packed.view import PackedView
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import PackedFormat, PackMethod, WeightGranularity, words
@@ -222,15 +223,6 @@ def _refuse_undo() -> None:
     )
 
 
-def _check_reads_parts() -> None:
-    if not hasattr(HfQuantizer, "serialized_names"):
-        raise ImportError(
-            f"TcgemmConfig: transformers {transformers.__version__} reads no weights that are "
-            "saved in parts, as SparseLinear24 and other methods save them; expected 5.21 "
-            "or later: pip install -U transformers."
-        )
-
-
 class TcgemmQuantizer(HfQuantizer):
     """Swaps layers to QuantLinear before a saved model is read, and others after it was read."""
 
@@ -242,15 +234,17 @@ class TcgemmQuantizer(HfQuantizer):
         super().__init__(quantization_config, **kwargs)
         self._config: TcgemmConfig = quantization_config
         if self._config.layer == "SparseLinear24":  # the parts that a weight is saved in
-            self.serialized_names = {
-                "weight": ["weight.values", "weight.metadata", "weight.format"]
-            }
+            self.serialized_names = {"weight": list(SAVED_PARTS)}
         elif self._config.checkpoint != METHOD:
             self.serialized_names = {"weight_scale": [checkpoints.READERS[self._config.checkpoint]]}
         else:
             return
-        if self.pre_quantized:
-            _check_reads_parts()
+        if self.pre_quantized and not hasattr(HfQuantizer, "serialized_names"):
+            raise ImportError(
+                f"TcgemmConfig: transformers {transformers.__version__} reads no weights that are "
+                "saved in parts, as SparseLinear24 and other methods save them; expected 5.21 "
+                "or later: pip install -U transformers."
+            )
 
     def get_load_operations(self) -> dict[str, Any]:
         """What reads these parts."""

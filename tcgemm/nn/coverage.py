@@ -69,9 +69,8 @@ class Coverage:
 def _matrices_of(module: Any) -> Iterator[tuple[str, object, int]]:
     """(attribute, key, elements) of the matrices that a module owns itself."""
     name = type(module).__name__
-    if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
-        return
-    if "Embedding" in name or "Norm" in name:
+    is_table = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+    if is_table or "Embedding" in name or "Norm" in name:
         return
     layer = exchange.layer_of(module)
     if layer and hasattr(module, "in_features") and "weight" not in module._parameters:

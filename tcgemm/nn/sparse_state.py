@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _PARTS = ("values", "metadata", "format")
+# What state_dict() has in place of `weight`.
+SAVED_PARTS = tuple(f"weight.{name}" for name in _PARTS)
 _NAME = "tcgemm.nn.SparseLinear24"
 
 
