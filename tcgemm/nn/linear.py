@@ -224,20 +224,13 @@ def _why_not(module: Any, **_options: Any) -> str | None:
     if dtype not in dtypes.DIFFERENTIABLE:
         names = ", ".join(str(dtype) for dtype in dtypes.DIFFERENTIABLE)
         return f"has weights of {dtype}; layers of tcgemm have {names}"
-    return _why_not_multiplied(module.weight)
-
-
-def _why_not_multiplied(weight: torch.Tensor) -> str | None:
-    """The planner's error if this GPU has no kernel for the weight's dtype and the present
-    precision. Under autocast the weight is cast first, so nothing is checked."""
-    if type(weight) is not torch.nn.Parameter or not _on_gpu(weight):
-        return None
-    if torch.is_autocast_enabled("cuda"):
-        return None
-    try:
-        explanation.check_layout(weight, weight.t())
-    except RuntimeError as error:
-        return str(error)
+    is_parameter = type(module.weight) is torch.nn.Parameter
+    # Under autocast the weight is cast first.
+    if is_parameter and _on_gpu(module.weight) and not torch.is_autocast_enabled("cuda"):
+        try:  # raises if this GPU has no kernel for the dtype and the present precision
+            explanation.check_layout(module.weight, module.weight.t())
+        except RuntimeError as error:
+            return str(error)
     return None
 
 

@@ -118,8 +118,9 @@ class PackedLinear(StoredWeight):
             table=table,
         )
         stored = packed.stored
-        rows = {
-            name: _rows(tensor, out_features) for name, tensor in stored.parts.tensors().items()
+        rows = {  # the table and the global scale stay
+            name: part.repeat(out_features, 1) if part.dim() == 2 else part
+            for name, part in stored.parts.tensors().items()
         }
         if stored.layout.form.scales != (E8M0,):  # which have no 0
             rows["scales"].zero_()
@@ -313,12 +314,12 @@ class PackedLinear(StoredWeight):
         weight = state_dict.pop(prefix + "weight", None)
         try:
             if isinstance(weight, torch.Tensor):
-                parts = self._pack(weight).stored.parts
+                parts = self._pack(weight).stored.parts.tensors()
             else:
                 parts = self._checked(state_dict, prefix)
         except (RuntimeError, TypeError) as error:
             raise StateError(f"{prefix.rstrip('.') or 'the layer'}: {error}") from None
-        for name, tensor in parts.items() if isinstance(parts, dict) else parts.tensors().items():
+        for name, tensor in parts.items():
             state_dict[prefix + name] = tensor
             own: Any = self._buffers[name]
             if own.dtype is not tensor.dtype:  # scales of another dtype
@@ -350,19 +351,14 @@ class PackedLinear(StoredWeight):
         form = format_of(_NAME, self.format)
         if len(tensors) == len(names):
             check_parts(_NAME, of_bytes(Parts(**tensors), form), self._layout())
-            if form.table is not None and not tensors["table"].is_meta:
-                own = table_of(form)
-                if not torch.equal(tensors["table"].cpu(), own):  # pyright: ignore
-                    raise RuntimeError(
-                        f"{_NAME}: table differs from the table of {self.format!r}; load the state "
-                        "into a layer of its format, or of the format 'table'."
-                    )
+            own: Any = table_of(form)
+            has_own = form.table is not None and not tensors["table"].is_meta
+            if has_own and not torch.equal(tensors["table"].cpu(), own):
+                raise RuntimeError(
+                    f"{_NAME}: table differs from the table of {self.format!r}; load the state "
+                    "into a layer of its format, or of the format 'table'."
+                )
         return {name: bytes_of(tensor) for name, tensor in tensors.items()}
-
-
-def _rows(part: Tensor, rows: int) -> Tensor:
-    """A part of a weight of one row for more rows; the table and the global scale stay."""
-    return part.repeat(rows, 1) if part.dim() == 2 else part
 
 
 _STATE = (

@@ -23,6 +23,7 @@ from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.sparse_state import SparseState
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import (
+    any_requires_grad,
     is_exporting,
     is_tracing,
     is_wrapped_by_transform,
@@ -65,14 +66,15 @@ class _Ready(NamedTuple):
     operands: Operands
     call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
 
-    def holds(self, buffers: dict[str, Any]) -> bool:
-        """True if the operands still have the tensors inside and the buffers."""
-        values, metadata = self.names
+    def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
+        """True if the operands still have the tensors inside, the buffers and the dense weight."""
+        (values, metadata), guard = self.names, self.guard
         return (
             self.operands is self.weight.fast_operands
             and self.operands.is_current()
             and buffers.get(values) is self.operands.values
             and buffers.get(metadata) is self.weight.metadata
+            and (guard is None or (guard.tensor is parameters.get("weight") and guard.unchanged))
         )
 
 
@@ -180,7 +182,8 @@ class SparseLinear24(SparseState):
         options = cls._inherited(linear, batch_invariant)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
-        vars(layer).update(options)
+        layer.activation = options["activation"]
+        layer.batch_invariant = options["batch_invariant"]
         layer._become(linear, method, mask, learns, refresh_every, gradient)
         return layer
 
@@ -234,24 +237,17 @@ class SparseLinear24(SparseState):
             and type(input) is _tensor
             and input.dim() > 1
             and is_plain_eager()
-            and ready.holds(self._buffers)
-            and (ready.guard is None or self._unchanged(ready.guard))
+            and ready.is_current(self._parameters, self._buffers)
             and ready.operands.beside(input)
             and is_plain(input)
             and "bias" in self._parameters  # FSDP1 removes it for the time of a forward
         ):
             bias = self._parameters["bias"]
             if (bias is None or is_plain(bias)) and (
-                not _grad_enabled()
-                or not (
-                    input.requires_grad or (bias is not None and bias.requires_grad) or self.learns
-                )
+                not _grad_enabled() or not (self.learns or any_requires_grad(input, bias))
             ):
                 return ready.call(input, bias)
         return self._multiply(input)
-
-    def _unchanged(self, guard: TensorVersionGuard) -> bool:
-        return guard.tensor is self._parameters.get("weight") and guard.unchanged
 
     def _multiply(self, input: Any) -> Tensor:
         weight: Any
