@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from tcgemm.nn import exchange
+from tcgemm.nn.layer import Loading
 from tcgemm.nn.linear import Linear
-from tcgemm.nn.loading import Loading
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.ops import functional
 from tcgemm.quant.linear import SOURCES

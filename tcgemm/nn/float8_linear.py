@@ -19,10 +19,8 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.layer import Layer
-from tcgemm.nn.loading import Loading, LoadsState
+from tcgemm.nn.layer import Layer, Loading
 from tcgemm.nn.optimizer_steps import follow
-from tcgemm.nn.stored_weight import KeepsDtypes
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
 from tcgemm.quant.float8_parallel import parallel_float8_linear
@@ -64,7 +62,7 @@ def _check(scaling: object, history: object, precision: object, batch_invariant:
         )
 
 
-class Float8Linear(LoadsState, Layer, KeepsDtypes, torch.nn.Linear):
+class Float8Linear(Layer, torch.nn.Linear):
     """A linear layer whose forward and backward multiply in float8, for training.
 
     Example:

@@ -1,17 +1,33 @@
-"""What the linear layers of tcgemm share: what they take from a torch.nn.Linear, and show."""
+"""What the linear layers of tcgemm share: options, how they load, move and print."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 
 from tcgemm.ops.activations import ACTIVATIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
+    from torch import Tensor
+
     from tcgemm.typing import Activation
+
+
+class Loading(NamedTuple):
+    """One call of load_state_dict, as a layer sees it."""
+
+    state: dict[str, Any]  # the whole state_dict
+    prefix: str  # the beginning of the names of this layer
+    assign: bool  # the layer takes the tensors of the state, not copies
+    missing_keys: list[str]
+
+
+class StateError(RuntimeError):
+    """load_state_dict reports its text beside other errors of the state; the layer stays."""
 
 
 class Layer(torch.nn.Module):
@@ -21,6 +37,8 @@ class Layer(torch.nn.Module):
     activation: Activation | None = None
     batch_invariant: bool = False
     _LAYER: ClassVar[str]  # the name of the layer in tcgemm.nn
+    _BUFFERS: ClassVar[tuple[str, ...]] = ()  # that move, but never convert: half() is for the rest
+    _buffers: dict[str, Any]
 
     @classmethod
     def _inherited(cls, linear: object, batch_invariant: bool) -> dict[str, Any]:
@@ -58,6 +76,43 @@ class Layer(torch.nn.Module):
                 "pass one of these words, or call another activation after the layer."
             )
         super().__setattr__(name, value)
+
+    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
+        before = {name: self._buffers[name] for name in self._BUFFERS if name in self._buffers}
+        super()._apply(fn, recurse)
+        for name, buffer in before.items():
+            moved = self._buffers[name]
+            if buffer is not None and moved is not None and moved.dtype is not buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
+    def _before_load(self, loading: Loading) -> Any:
+        """Puts what torch loads into the state. Its result is given to _after_load."""
+
+    def _after_load(self, loading: Loading, result: Any) -> None:
+        """Ends the load, after torch has filled Parameters and buffers."""
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        assign = local_metadata.get("assign_to_params_buffers", False)
+        loading = Loading(state_dict, prefix, assign, missing_keys)
+        try:
+            result = self._before_load(loading)
+        except StateError as error:
+            error_msgs.append(str(error))
+            return
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        self._after_load(loading, result)
 
     def _shown(self) -> dict[str, Any]:
         """What extra_repr shows of one class. It leaves out what is None."""

@@ -18,7 +18,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
-from tcgemm.nn.loading import Loading, StateError
+from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops import functional
 from tcgemm.ops.dtensor import is_dtensor

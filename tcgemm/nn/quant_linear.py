@@ -19,7 +19,7 @@ import torch
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
-from tcgemm.nn.loading import Loading, StateError
+from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.linear import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
-from tcgemm.nn.loading import Loading, LoadsState, StateError
+from tcgemm.nn.layer import Loading, StateError
 from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
 from tcgemm.sparse.parts import FORMAT_VERSION, check_version, reaches_past_storage
 from tcgemm.sparse.positions import gather
@@ -30,7 +30,7 @@ SAVED_PARTS = tuple(f"weight.{name}" for name in _PARTS)
 _NAME = "tcgemm.nn.SparseLinear24"
 
 
-class SparseState(LoadsState, CompressedBuffers):
+class SparseState(CompressedBuffers):
     """Saves and loads the layer."""
 
     # The Parts of tcgemm.integrations.tensor_parallel, if this process has a part of the weight.

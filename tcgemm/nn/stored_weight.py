@@ -1,14 +1,13 @@
-"""What layers share whose buffers keep their dtype, and those whose weight is such buffers."""
+"""What layers share whose weight is a buffer or more."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.nn.layer import Layer
+from tcgemm.nn.layer import Layer, Loading
 from tcgemm.nn.linear import dense_linear
-from tcgemm.nn.loading import Loading, LoadsState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,24 +17,7 @@ if TYPE_CHECKING:
     from tcgemm.typing import Activation
 
 
-class KeepsDtypes:
-    """A base class of layers with buffers that move, but never convert: half() is for the rest."""
-
-    _BUFFERS: ClassVar[tuple[str, ...]]  # their names
-    _buffers: dict[str, Any]
-
-    def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
-        before = {name: self._buffers[name] for name in self._BUFFERS if name in self._buffers}
-        base: Any = super()
-        base._apply(fn, recurse)
-        for name, buffer in before.items():
-            moved = self._buffers[name]
-            if buffer is not None and moved is not None and moved.dtype is not buffer.dtype:
-                self._buffers[name] = buffer.to(moved.device)
-        return self
-
-
-class StoredWeight(LoadsState, Layer, KeepsDtypes, torch.nn.Module):
+class StoredWeight(Layer):
     """The base of QuantLinear and PackedLinear, whose weight is a buffer or more.
 
     The bias is a Parameter that needs no gradient. `weight` is a DequantizedWeight.
