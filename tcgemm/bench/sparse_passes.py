@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.bench.work import Work
-from tcgemm.sparse.shapes import GROUPS, default_pattern
+from tcgemm.sparse.parts import GROUPS, default_pattern
 from tcgemm.testing import Plan, baseline, operands
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import torch
 
 from tcgemm import _lab, dtypes
 from tcgemm.emulate import table
+from tcgemm.sparse.parts import metadata_columns
 from tcgemm.sparse.positions import unpack_positions
-from tcgemm.sparse.shapes import metadata_columns
 
 if TYPE_CHECKING:
     from torch import Tensor

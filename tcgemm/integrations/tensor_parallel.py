@@ -30,7 +30,7 @@ from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.nn.sparse_state import SAVED_PARTS
 from tcgemm.ops.dtensor import distributed_as, full_tensor
 from tcgemm.quant.quantize import BLOCK
-from tcgemm.sparse.shapes import GROUPS
+from tcgemm.sparse.parts import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

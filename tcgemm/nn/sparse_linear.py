@@ -35,9 +35,9 @@ from tcgemm.ops.epilogue import epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepared import TensorVersionGuard
 from tcgemm.sparse.fast_path import Operands, metadata_argument, operands_of
+from tcgemm.sparse.parts import default_pattern
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import METHODS, prune24
-from tcgemm.sparse.shapes import default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import SparseGradient, words
 

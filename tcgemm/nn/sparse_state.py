@@ -14,10 +14,15 @@ import torch
 from tcgemm.nn.compressed_buffers import CompressedBuffers
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
-from tcgemm.sparse.parts import FORMAT_VERSION, check_version, reaches_past_storage
+from tcgemm.sparse.parts import (
+    FORMAT_VERSION,
+    GROUPS,
+    check_version,
+    default_pattern,
+    reaches_past_storage,
+)
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import compress24
-from tcgemm.sparse.shapes import GROUPS, default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 
 if TYPE_CHECKING:

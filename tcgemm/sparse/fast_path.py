@@ -24,7 +24,7 @@ from tcgemm.ops.direct import CPU, CUDA, is_plain, is_plain_eager
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Scales
 from tcgemm.ops.operands import products
 from tcgemm.ops.operators import ADDMM, MM, SCALED
-from tcgemm.sparse.shapes import default_pattern
+from tcgemm.sparse.parts import default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 
 if TYPE_CHECKING:

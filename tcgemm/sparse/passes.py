@@ -8,7 +8,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.ops import autograd, dtensor, fake, vmap
-from tcgemm.sparse.shapes import GROUPS, metadata_columns, tiles_size, value_columns
+from tcgemm.sparse.parts import GROUPS, metadata_columns, tiles_size, value_columns
 
 
 def _check(name, pattern, k=0, **matrices):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.sparse.parts import DTYPES
-from tcgemm.sparse.shapes import GROUPS, default_pattern, value_columns
+from tcgemm.sparse.parts import DTYPES, GROUPS, default_pattern, value_columns
 
 if TYPE_CHECKING:
     from torch import Tensor

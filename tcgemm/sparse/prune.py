@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
-from tcgemm.ops import autograd
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.prepared import capturing
-from tcgemm.sparse.parts import DTYPES
+from tcgemm.sparse.parts import DTYPES, GROUPS, default_pattern
 from tcgemm.sparse.positions import keep
-from tcgemm.sparse.shapes import GROUPS, default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import PruneMethod, words
 
@@ -80,7 +78,7 @@ def prune24(
     if mask is not None:
         return _by_mask(w, mask, pattern)
     transposable = method == "transposable"
-    pruned = autograd.without_grad(_OPS.prune24.default, w.detach(), pattern, transposable)
+    pruned = _OPS.prune24(w.detach(), pattern, transposable)
     if not (w.requires_grad and torch.is_grad_enabled()):
         return pruned
     return keep(kept24(pruned, pattern), w)
@@ -89,11 +87,9 @@ def prune24(
 def kept24(w: Tensor, pattern: str) -> Tensor:
     """The mask of the elements that compress24 stores for a tensor of this pattern, where some of
     them may be zeros."""
-    values, metadata, _excess = autograd.without_grad(_OPS.compress24.default, w, pattern)
+    values, metadata, _excess = _OPS.compress24(w, pattern)
     ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
-    return (
-        autograd.without_grad(_OPS.decompress24.default, ones, metadata, w.shape[1], pattern) != 0
-    )
+    return _OPS.decompress24(ones, metadata, w.shape[1], pattern) != 0
 
 
 def _by_mask(w, mask, pattern):
@@ -105,7 +101,7 @@ def _by_mask(w, mask, pattern):
             f"but it must be torch.bool of w's shape {tuple(w.shape)} on {w.device}; convert it."
         )
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
-    excess = autograd.without_grad(_OPS.compress24.default, counted, pattern)[2]
+    excess = _OPS.compress24(counted, pattern)[2]
     _check_excess("prune24", "mask", excess, mask, pattern, "keep fewer")
     return keep(mask, w).contiguous()
 
@@ -158,7 +154,7 @@ def compress24(
         )
     source = w.detach()
     if prune and transposable:
-        source = autograd.without_grad(_OPS.prune24.default, source, pattern, True)
+        source = _OPS.prune24(source, pattern, True)
     values, metadata = _compressed("w", source, pattern, prune and not transposable, prune)
     transpose = None
     if transposable:
@@ -173,9 +169,7 @@ def compress24(
 
 
 def _compressed(name, source, pattern, prune, fits):
-    values, metadata, excess = autograd.without_grad(
-        _OPS.compress24.default, source, pattern, prune
-    )
+    values, metadata, excess = _OPS.compress24(source, pattern, prune)
     if not fits and not source.is_meta:
         _check_excess("compress24", name, excess, source, pattern, _MEND)
     return values, metadata

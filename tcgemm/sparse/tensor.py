@@ -33,10 +33,11 @@ from tcgemm.sparse.parts import (
     check_positions,
     check_transpose,
     check_version,
+    default_pattern,
     shown,
+    value_columns,
 )
 from tcgemm.sparse.positions import decompress, gather_values
-from tcgemm.sparse.shapes import default_pattern, value_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
