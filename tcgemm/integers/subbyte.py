@@ -11,19 +11,16 @@ dimensions elements share bytes. What would divide a byte is refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.operands import TensorOperand, deep_copy
 from tcgemm.ops.operator_table import Register, registers_in
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _aten = torch.ops.aten
 FORMAT_VERSION = 1  # the version of saved tensors

@@ -10,15 +10,12 @@ In both a weight is its 8-bit values times the scale, as in QuantLinear.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from safetensors import safe_open
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from torch import Tensor
+from torch import Tensor
 
 # Method -> the last part of the name of a scale.
 READERS = {"fp8": "weight_scale_inv", "compressed-tensors": "weight_scale"}

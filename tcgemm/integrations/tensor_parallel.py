@@ -17,8 +17,9 @@ clip_grad_norm_ see the whole of it. The state_dict has DTensors of everything.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
@@ -31,9 +32,6 @@ from tcgemm.nn.sparse_state import SAVED_PARTS
 from tcgemm.ops.dtensor import distributed_as, full_tensor
 from tcgemm.quant.quantize import BLOCK
 from tcgemm.sparse.parts import GROUPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NAME = "tcgemm.integrations.tensor_parallel"
 LAYERS = (QuantLinear, SparseLinear24)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
@@ -33,9 +34,6 @@ from tcgemm.nn.sparse_state import SAVED_PARTS
 from tcgemm.packed.view import PackedView
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import PackedFormat, PackMethod, WeightGranularity, words
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 METHOD = "tcgemm"
 # transformers initialises every weight without this mark, and a layer makes `weight` at each use.

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _NAME = "tcgemm.nn.MultiheadAttention"
 

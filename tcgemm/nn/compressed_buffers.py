@@ -10,21 +10,17 @@ of these expect plain tensors. If a buffer was replaced, a new SparseTensor24 is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.nn.layer import Layer
 from tcgemm.ops._torch_private import is_wrapped_by_transform
 from tcgemm.ops.prepared import capturing
 from tcgemm.sparse.tensor import SparseTensor24
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.typing import PruneMethod, SparseGradient, SparsePattern
+from tcgemm.typing import PruneMethod, SparseGradient, SparsePattern
 
 _compiling = torch.compiler.is_compiling
 _STORED = ("values", "metadata", "tiles")

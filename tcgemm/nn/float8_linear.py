@@ -13,9 +13,10 @@ moves them into the history after each step, so that all forwards of a step have
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
@@ -24,14 +25,7 @@ from tcgemm.nn.optimizer_steps import follow
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
 from tcgemm.quant.float8_parallel import parallel_float8_linear
-from tcgemm.typing import Float8Precision, Float8Scaling, words
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation
+from tcgemm.typing import Activation, Float8Precision, Float8Scaling, words
 
 _NAME = "tcgemm.nn.Float8Linear"
 HISTORY = 16  # steps, as in "FP8 Formats for Deep Learning" by way of NVIDIA's Transformer Engine

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops.activations import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation
+from tcgemm.typing import Activation
 
 
 class Loading(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
@@ -12,17 +14,9 @@ from tcgemm.nn.layer import Layer
 from tcgemm.ops import explanation, functional, precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.ops.prepared import capturing
+from tcgemm.ops.prepared import Prepared, capturing
 from tcgemm.ops.prepared import prepare as prepare_weight
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.ops.prepared import Prepared
-    from tcgemm.typing import Activation, LinearOptions
+from tcgemm.typing import Activation, LinearOptions
 
 _compiling = torch.compiler.is_compiling
 

@@ -12,9 +12,11 @@ torch 2.11 raises an error for Parameters of integers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
@@ -28,14 +30,7 @@ from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
 from tcgemm.packed.stored import Stored
 from tcgemm.packed.view import PackedView
 from tcgemm.packed.weight import PackedWeight
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation, PackedFormat, PackMethod
+from tcgemm.typing import Activation, PackedFormat, PackMethod
 
 _NAME = "tcgemm.nn.PackedLinear"
 _PARTS = Parts._fields

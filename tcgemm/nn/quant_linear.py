@@ -12,9 +12,10 @@ torch 2.11 raises an error for Parameters of integers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
@@ -30,13 +31,7 @@ from tcgemm.quant.linear import (
 )
 from tcgemm.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation, WeightGranularity
+from tcgemm.typing import Activation, WeightGranularity
 
 _NAME = "tcgemm.nn.QuantLinear"
 _BYTES = torch.int8

@@ -12,9 +12,10 @@ state_dict().
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
@@ -31,7 +32,7 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
-from tcgemm.ops.epilogue import epilogue_of
+from tcgemm.ops.epilogue import Epilogue, epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepared import TensorVersionGuard
 from tcgemm.sparse.fast_path import Operands, metadata_argument, operands_of
@@ -39,15 +40,7 @@ from tcgemm.sparse.parts import default_pattern
 from tcgemm.sparse.positions import gather
 from tcgemm.sparse.prune import METHODS, prune24
 from tcgemm.sparse.tensor import SparseTensor24
-from tcgemm.typing import SparseGradient, words
-
-if TYPE_CHECKING:
-    from typing import Self
-
-    from torch import Tensor
-
-    from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.typing import Activation, PruneMethod
+from tcgemm.typing import Activation, PruneMethod, SparseGradient, words
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 GRADIENTS = words(SparseGradient)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.nn.layer import Layer, Loading
 from tcgemm.nn.linear import dense_linear
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation
+from tcgemm.typing import Activation
 
 
 class StoredWeight(Layer):

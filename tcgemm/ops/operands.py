@@ -13,22 +13,17 @@ function of another kind, and the class, can stand in one module.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.arguments import refusal
-from tcgemm.ops.epilogue import DESCRIBED, NO_SCALES, epilogue_of
+from tcgemm.ops.epilogue import DESCRIBED, NO_SCALES, Epilogue, epilogue_of
 from tcgemm.ops.operator_table import Function, Register, registers_in
 from tcgemm.ops.operators import ALL, Scaled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from tcgemm.ops.epilogue import Epilogue
 
 _OPS = torch.ops.tcgemm
 products: dict[type, Function] = {}

@@ -9,15 +9,13 @@ import difflib
 import inspect
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import Tensor
 
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales, from_options
 from tcgemm.typing import LinearOptions, Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 

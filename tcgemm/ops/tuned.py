@@ -22,17 +22,15 @@ import logging
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tcgemm import _driver, _library
 from tcgemm.ops import query
 from tcgemm.ops._torch_private import at_start_of_cuda
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 FORMAT = 1
 KERNEL = re.compile(r"\w+@([124]/[1-9]\d?|1/[2-8]c)")  # "c": a cluster adds the slices

@@ -18,19 +18,16 @@ instructions (8 bits: for two). docs/dev/packed-weights.md tells more.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm.packed.codes import MIDDLE, float_scales, pack_nibbles, unpack_nibbles
 from tcgemm.packed.formats import ENTRIES
 from tcgemm.packed.parts import Layout, Parts
 from tcgemm.quant.weight import view_bytes
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import PackedFormat
+from tcgemm.typing import PackedFormat
 
 FEATURES, DEPTH = 128, 64  # of a block
 HEADER = 256  # bytes

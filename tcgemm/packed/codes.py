@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
-from tcgemm.packed.parts import Parts, of_bytes
+from tcgemm.packed.parts import Layout, Parts, of_bytes
 from tcgemm.quant.weight import view_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from tcgemm.packed.parts import Layout
 
 MIDDLE = 8  # the code that stands for 0 where a code is unsigned and has no zero point
 _CHUNK = 2**26  # elements whose float32 values are in memory at a time

@@ -12,9 +12,11 @@ from __future__ import annotations
 import itertools
 import math
 import struct
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3
@@ -26,11 +28,6 @@ from tcgemm.packed.parts import Layout, Parts, bytes_of
 from tcgemm.packed.stored import Stored
 from tcgemm.packed.weight import PackedWeight
 from tcgemm.typing import PackedFormat, PackMethod, words
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 _NAME = "tcgemm.pack_weight"
 _OPS: Any = torch.ops.tcgemm

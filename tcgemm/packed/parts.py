@@ -10,19 +10,15 @@ global_scale float32 (), of nvfp4
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm.packed.formats import ENTRIES, FORMATS, Format, check_group, format_of
 from tcgemm.quant.weight import view_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.typing import PackedFormat
+from tcgemm.typing import PackedFormat
 
 
 class Parts(NamedTuple):

@@ -11,9 +11,11 @@ of the weight.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 from torch.overrides import has_torch_function
 
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
@@ -21,20 +23,12 @@ from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.direct import DENSE
 from tcgemm.ops.dispatch import USUAL
-from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Scales
+from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Epilogue, Scales
 from tcgemm.ops.operands import products
-from tcgemm.ops.operators import LINEAR, MATMUL, Operator, times
+from tcgemm.ops.operators import LINEAR, MATMUL, Operands, Operator, Tensors, times
 from tcgemm.packed.arrange import Order, parts_of
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.weight import PackedWeight
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.ops.operators import Operands, Tensors
 
 _SIXTEEN = (torch.float16, torch.bfloat16)
 _OPERATORS: dict[bool, Operator] = {  # the key is the argument amax

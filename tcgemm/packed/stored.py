@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import mark_static_address
 from tcgemm.ops.prepared import TensorVersionGuard, capturing
 from tcgemm.packed import arrange
 from tcgemm.packed.parts import Layout, Parts
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _compiling = torch.compiler.is_compiling
 

@@ -17,9 +17,10 @@ comes from the tensors of former steps, and the pass that rounds also finds amax
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm.dtypes import E4M3, E5M2
 from tcgemm.ops import dispatch, fused_backward
@@ -36,11 +37,7 @@ from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.ops.epilogue import Scales, epilogue_of
 from tcgemm.ops.operators import Scaled
 from tcgemm.quant.weight import QuantizedWeight
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import Activation, Precision
+from tcgemm.typing import Activation, Precision
 
 _NAME = "tcgemm.nn.Float8Linear"
 SOURCES = (torch.float16, torch.bfloat16, torch.float32)

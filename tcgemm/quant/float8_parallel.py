@@ -11,18 +11,15 @@ of the bias to a Partial result.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops import dtensor
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.quant.float8 import Delayed, float8_linear
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import Activation, Precision
+from tcgemm.typing import Activation, Precision
 
 _NAME = "tcgemm.nn.Float8Linear"
 

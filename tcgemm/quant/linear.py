@@ -13,9 +13,11 @@ torch.func and autograd find its derivatives as they find the derivatives of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import dtypes
@@ -23,19 +25,10 @@ from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
-from tcgemm.ops.epilogue import Scales, epilogue_of, from_options
-from tcgemm.ops.operators import Operator, Scaled
+from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of, from_options
+from tcgemm.ops.operators import Operands, Operator, Scaled, Tensors
 from tcgemm.quant.quantize import dequantize, wrong_dtype
-from tcgemm.typing import WeightGranularity, words
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from torch import Tensor
-
-    from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.ops.operators import Operands, Tensors
-    from tcgemm.typing import Activation, Precision
+from tcgemm.typing import Activation, Precision, WeightGranularity, words
 
 # The granularity of the weight -> the granularity of x.
 GRANULARITIES: dict[str, str] = {name: name for name in words(WeightGranularity)}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal, overload
+from collections.abc import Sequence
+from typing import Any, Literal, overload
 
 import torch
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import dtypes
@@ -13,14 +15,7 @@ from tcgemm.dtypes import QUANTIZED
 from tcgemm.ops import autograd, dispatch
 from tcgemm.ops._torch_private import check
 from tcgemm.ops.arguments import wrong_type
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from torch import Tensor
-
-    from tcgemm.typing import Granularity
+from tcgemm.typing import Granularity
 
 BLOCK = 128  # elements along each side of a block that shares a scale
 _quantize = torch.ops.tcgemm.quantize.default

@@ -7,20 +7,16 @@ these checks. Each error names the operands as the called function names them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.ops import fake
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.ops.operators import ADDMM, LINEAR, MM
+from tcgemm.ops.operators import ADDMM, LINEAR, MM, Operator
 from tcgemm.sparse.tensor import SparseTensor24
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.ops.operators import Operator
 
 _MATRICES = (MM, ADDMM)  # neither operand has a batch
 _MIXED = (dtypes.FP8, dtypes.INT8)  # the dtypes of a group may be mixed

@@ -8,9 +8,11 @@ Each is the derivative of the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
@@ -20,11 +22,6 @@ from tcgemm.ops._torch_private import (
 from tcgemm.sparse.operators import converted
 from tcgemm.sparse.positions import decompress, gather_values
 from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _OPS = torch.ops.tcgemm
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations

@@ -15,9 +15,11 @@ which has few arguments: this saves another 1 us.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import any_requires_grad, redispatch
 from tcgemm.ops.direct import CPU, CUDA, is_plain, is_plain_eager
@@ -26,11 +28,6 @@ from tcgemm.ops.operands import products
 from tcgemm.ops.operators import ADDMM, MM, SCALED
 from tcgemm.sparse.parts import default_pattern
 from tcgemm.sparse.tensor import SparseTensor24
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from torch import Tensor
 
 _tensor = torch.Tensor
 _MATRICES = (MM, ADDMM)  # neither operand has a batch

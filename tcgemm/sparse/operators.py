@@ -12,19 +12,16 @@ positions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.sparse.positions import decompress, gather_values
 from tcgemm.sparse.prune import compress24
 from tcgemm.sparse.tensor import SparseTensor24, implements, replaces
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
 
 _aten = torch.ops.aten
 _Tensor = torch.Tensor

@@ -3,16 +3,11 @@ together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import SparsePattern
+from tcgemm.typing import SparsePattern
 
 FORMAT_VERSION = 1  # the version of saved tensors
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, *dtypes.INT8, *dtypes.FP8)

@@ -5,9 +5,8 @@ w --prune24--> w with zeros --compress24--> SparseTensor24 --to_dense()--> w wit
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm.ops.arguments import wrong_type
@@ -15,12 +14,7 @@ from tcgemm.ops.prepared import capturing
 from tcgemm.sparse.parts import DTYPES, GROUPS, default_pattern
 from tcgemm.sparse.positions import keep
 from tcgemm.sparse.tensor import SparseTensor24
-from tcgemm.typing import PruneMethod, words
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import SparsePattern
+from tcgemm.typing import PruneMethod, SparsePattern, words
 
 METHODS = words(PruneMethod)
 _MEND = "pass prune=True, or prune it with tcgemm.prune24 before"

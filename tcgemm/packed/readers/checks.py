@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm.dtypes import named
 from tcgemm.packed.formats import FLOATS, FORMATS
 from tcgemm.packed.parts import check_tensor
 from tcgemm.packed.weight import PackedWeight
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.typing import PackedFormat
+from tcgemm.typing import PackedFormat
 
 _MEND = "pass the tensor of the checkpoint"
 
