@@ -101,6 +101,7 @@ class Float8Linear(Layer, torch.nn.Linear):
         RuntimeError: an option is none of these; x or the weight has another dtype or shape.
     """
 
+    activation: Activation | None
     scaling: Float8Scaling = "current"
     history: int = HISTORY
     precision: Float8Precision | None = None

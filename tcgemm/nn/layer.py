@@ -25,6 +25,10 @@ class StateError(RuntimeError):
     """load_state_dict reports its text beside other errors of the state; the layer stays."""
 
 
+def _is_activation(value: object) -> bool:
+    return value is None or (isinstance(value, str) and value in ACTIVATIONS)
+
+
 class Layer(torch.nn.Module):
     """The base class of the layers. Every assignment to `activation` is checked."""
 
@@ -61,9 +65,7 @@ class Layer(torch.nn.Module):
         return layer.train(linear.training)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "activation" and not (
-            value is None or (isinstance(value, str) and value in ACTIVATIONS)
-        ):
+        if name == "activation" and not _is_activation(value):
             words = ", ".join(f'"{word}"' for word in ACTIVATIONS)
             shown = f'"{value}"' if isinstance(value, str) else repr(value)
             raise RuntimeError(

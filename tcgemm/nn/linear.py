@@ -85,6 +85,7 @@ class Linear(Layer, torch.nn.Linear):
     layer does not notice such writes, unless train() and eval() are called after them.
     """
 
+    activation: Activation | None
     prepare: bool = True
     _prepared: Prepared | None = None
     _changed: int | None = None  # the weight's version when a call found it changed

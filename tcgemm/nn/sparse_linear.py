@@ -117,7 +117,14 @@ class SparseLinear24(SparseState):
     weight: SparseTensor24 | torch.nn.Parameter
     kept: SparseTensor24
     bias: torch.nn.Parameter | None
+    in_features: int
+    out_features: int
+    activation: Activation | None
+    method: PruneMethod
+    learns: bool
     refresh_every: int
+    gradient: SparseGradient
+    batch_invariant: bool
     _stepped: bool  # an optimizer has changed the weight since the last training forward
     _seen: int | None  # the weight's version in the last training forward
     _changes: int  # the number of changes of the weight

@@ -21,6 +21,7 @@ class StoredWeight(Layer):
 
     in_features: int
     out_features: int
+    activation: Activation | None
     shown_dtype: torch.dtype  # the dtype of `weight`
     bias: torch.nn.Parameter | None
 
