@@ -45,7 +45,6 @@ from tcgemm.typing import Activation, PruneMethod, SparseGradient, words
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 GRADIENTS = words(SparseGradient)
 _NAME = "tcgemm.nn.SparseLinear24"
-_tensor = torch.Tensor
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
 
@@ -61,12 +60,12 @@ class _Ready(NamedTuple):
 
     def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
         """True if the operands still have the tensors inside, the buffers and the dense weight."""
-        (values, metadata), guard = self.names, self.guard
+        weight, (values, metadata), guard, operands, _call = self
         return (
-            self.operands is self.weight.fast_operands
-            and self.operands.is_current()
-            and buffers.get(values) is self.operands.values
-            and buffers.get(metadata) is self.weight.metadata
+            operands is weight.fast_operands
+            and operands.is_current()
+            and buffers.get(values) is operands.values
+            and buffers.get(metadata) is weight.metadata
             and (guard is None or (guard.tensor is parameters.get("weight") and guard.unchanged))
         )
 
@@ -234,12 +233,11 @@ class SparseLinear24(SparseState):
         ready = self._ready
         if (
             ready is not None
-            and type(input) is _tensor
+            and is_plain(input)
             and input.dim() > 1
+            and (input.is_cuda if ready.operands.cuda else input.is_cpu)
             and is_plain_eager()
             and ready.is_current(self._parameters, self._buffers)
-            and ready.operands.beside(input)
-            and is_plain(input)
             and "bias" in self._parameters  # FSDP1 removes it for the time of a forward
         ):
             bias = self._parameters["bias"]

@@ -58,10 +58,6 @@ class Operands(NamedTuple):
         """Do both views have one memory? Assigning to values.data gives the values another one."""
         return self.values.data_ptr() == self.columns.data_ptr()
 
-    def beside(self, x: Tensor) -> bool:
-        """Is a tensor on a device of the same kind?"""
-        return x.is_cuda if self.cuda else x.is_cpu
-
     def linear(self, keywords: Mapping[str, Any]) -> Callable[[Tensor, Tensor | None], Tensor]:
         """linear as a function of x and the bias, with these keywords of scaled_mm."""
         if not keywords:
