@@ -233,10 +233,10 @@ class SparseLinear24(SparseState):
         ready = self._ready
         if (
             ready is not None
+            and is_plain_eager()  # before is_plain, which cannot be traced
             and is_plain(input)
             and input.dim() > 1
             and (input.is_cuda if ready.operands.cuda else input.is_cpu)
-            and is_plain_eager()
             and ready.is_current(self._parameters, self._buffers)
             and "bias" in self._parameters  # FSDP1 removes it for the time of a forward
         ):
