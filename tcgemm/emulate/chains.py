@@ -3,57 +3,56 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from tcgemm.emulate import instruction
-from tcgemm.sparse.positions import pack_positions, unpack_positions
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tcgemm.emulate import table
+    from tcgemm.emulate.table import Instruction
 
-FMA = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
-
-
-class Stored(NamedTuple):
-    """An operand (..., M, K) as its kernel reads it: a sparse one has metadata."""
-
-    values: Tensor
-    metadata: Tensor | None = None
+BLOCK = 128  # elements of k in a promoted chain, and in a block of scales
 
 
-def chain(
-    arithmetic: tuple[table.Instruction, Any],
-    a: Stored,
-    b: Tensor,
-    promotion: instruction.Promotion | None = None,
-) -> Tensor:
-    """The sums of a chain of instructions. Zeros fill k, as TMA and cp.async do."""
-    instruction_row, entry = arithmetic
-    batch = torch.broadcast_shapes(a.values.shape[:-2], b.shape[:-2])
-    steps = -(-b.shape[-2] // instruction_row.shape[2])
-    stored, length = a.values.shape[-1], steps * instruction_row.stored
-    values = a.values.expand(*batch, *a.values.shape[-2:])
-    values = torch.nn.functional.pad(values, (0, length - stored))
-    b = b.expand(*batch, *b.shape[-2:])
-    b = torch.nn.functional.pad(b, (0, 0, 0, steps * instruction_row.shape[2] - b.shape[-2]))
-    metadata = None
-    if a.metadata is not None:
-        metadata = _fill_metadata(a.metadata, stored, length, instruction_row.group)
-        metadata = metadata.expand(*batch, *metadata.shape[-2:])
-    options = {"metadata": metadata, "promotion": promotion}
-    return instruction.multiply(instruction_row, entry.arithmetic, values, b, None, **options)
+class Chain(NamedTuple):
+    """What a chain of instructions multiplies: a (..., M, K) and b (..., K, N)."""
 
+    mma: Instruction
+    a: Tensor  # of a sparse instruction the stored elements
+    b: Tensor
+    c: Tensor | None = None
+    columns: Tensor | None = None  # the row of b of each stored element of a
+    promotion: instruction.Promotion | None = None
 
-def _fill_metadata(metadata: Tensor, stored: int, length: int, group: int) -> Tensor:
-    """The metadata of more columns: the first positions of each group, whose values are zero."""
-    positions = unpack_positions(metadata.cpu(), stored)
-    first = torch.arange(group // 2, dtype=torch.uint8)
-    filler = first.repeat((length - stored) // first.numel())
-    return pack_positions(torch.cat([positions, filler.expand(*positions.shape[:-1], -1)], dim=-1))
+    def part(self, k: slice) -> Chain:
+        """The products of the rows k of b. k begins at a block of scales, if a sum is promoted."""
+        a, b = self.a[..., k], self.b[..., k, :]
+        columns, promotion = self.columns, self.promotion
+        if columns is not None:  # half of k is stored
+            stored = slice(k.start // 2, k.stop // 2)
+            a, columns = self.a[..., stored], columns[..., stored] - k.start
+        if promotion is not None:
+            promotion = promotion.part(slice(k.start // BLOCK, -(-k.stop // BLOCK)))
+        return Chain(self.mma, a, b, self.c, columns, promotion)
+
+    def sums(self) -> Tensor:
+        """The sums (..., M, N). Zeros fill k, as TMA and cp.async do."""
+        mma, a, b, columns = self.mma, self.a, self.b, self.columns
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        steps, stored = -(-b.shape[-2] // mma.shape[2]), a.shape[-1]
+        a = torch.nn.functional.pad(a, (0, steps * mma.stored - stored))
+        b = torch.nn.functional.pad(b, (0, 0, 0, steps * mma.shape[2] - b.shape[-2]))
+        if columns is not None:  # the zeros are the first of each group
+            half = mma.group // 2
+            filler = torch.arange(stored, a.shape[-1], dtype=torch.int32)
+            filler = filler // half * mma.group + filler % half
+            columns = torch.cat([columns, filler.expand(*columns.shape[:-1], -1)], dim=-1)
+            columns = columns.expand(*batch, *columns.shape[-2:])
+        a, b = (x.expand(*batch, *x.shape[-2:]) for x in (a, b))
+        return instruction.multiply(mma, a, b, self.c, columns=columns, promotion=self.promotion)
 
 
 def slices_of(blocks: int, count: int) -> list[tuple[int, int]]:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.emulate import chains, rounding, table
+from tcgemm.emulate import chains
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from tcgemm.emulate.sums import Kernel
@@ -19,54 +21,32 @@ LANES = 4  # that share a row of a block; each has two vectors of 16 bytes
 
 
 def sums(kernel: Kernel, a: Tensor, b: Tensor) -> Tensor:
-    """The accumulators of the kernel, (..., M, N). Those of float32 operands are rounded once, from
-    float64."""
-    row = kernel.row
-    warps, cluster = row["threads"] // 32, row["gemv_cluster"]
-    depth = row["tile"][2]
-    if row["accumulator"] == "f64":
-        arithmetic = table.rows()[kernel.gpu, chains.FMA]
-        left, right = a.double(), b.double()
-    else:
-        numbers = kernel.instruction()
-        arithmetic = table.rows()[numbers.arch, numbers.name]
-        left, right = rounding.operand(a, numbers.input), rounding.operand(b, numbers.input_b)
+    """The accumulators of the kernel, (..., M, N), of operands as its instruction reads them."""
+    mma, depth = kernel.instruction(), kernel.row["tile"][2]
     blocks = -(-b.shape[-2] // depth)
-    order = torch.tensor(order_in_block(BLOCK_BYTES // depth, row["input"] == "f32"))
+    order = order_in_block(BLOCK_BYTES // depth)
     fill = blocks * depth - b.shape[-2]
-    left = torch.nn.functional.pad(left, (0, fill))
-    right = torch.nn.functional.pad(right, (0, 0, 0, fill))
-    of_ctas = []
-    for rank in range(cluster):
-        of_warps = []
-        for warp in range(rank * warps, (rank + 1) * warps):
-            block_numbers = range(warp, blocks, cluster * warps)
-            k = (torch.tensor(block_numbers, dtype=torch.long)[:, None] * depth + order).reshape(-1)
-            of_warps.append(chains.chain(arithmetic, chains.Stored(left[..., k]), right[..., k, :]))
-        of_ctas.append(functools.reduce(torch.add, of_warps))
-    total = functools.reduce(torch.add, of_ctas)
-    return total.to(a.dtype) if row["accumulator"] == "f64" else total
+    a = torch.nn.functional.pad(a, (0, fill))
+    b = torch.nn.functional.pad(b, (0, 0, 0, fill))
+
+    def of_warp(numbers: range) -> Tensor:
+        k = (torch.tensor(numbers, dtype=torch.long)[:, None] * depth + order).flatten()
+        return chains.Chain(mma, a[..., k], b[..., k, :]).sums()
+
+    return add_warps(kernel, blocks, of_warp)
 
 
-def order_in_block(size: int, widened: bool) -> list[int]:
-    """The elements of a block in the order in which instructions take them. `size`: bytes of an
-    element; `widened`: float32 that is multiplied as float64."""
-    elements = 16 // size  # of a vector
-    half = LANES * elements
-    lanes, halves = range(LANES), range(2)
-    if size == 8 or widened:  # an instruction takes one element of each lane at a time
-        return [
-            h * half + lane * elements + at
-            for h in halves
-            for at in range(elements)
-            for lane in lanes
-        ]
+def add_warps(kernel: Kernel, blocks: int, of_warp: Callable[[range], Tensor]) -> Tensor:
+    """The sums of the warps of each CTA of a cluster, and then of the CTAs. `of_warp` computes
+    those of the blocks of k with these numbers."""
+    warps, cluster = kernel.row["threads"] // 32, kernel.row["gemv_cluster"]
+    of_warps = [of_warp(range(warp, blocks, cluster * warps)) for warp in range(cluster * warps)]
+    ctas = (of_warps[first : first + warps] for first in range(0, len(of_warps), warps))
+    return functools.reduce(torch.add, [functools.reduce(torch.add, cta) for cta in ctas])
+
+
+def order_in_block(size: int) -> Tensor:
+    """The elements of a block in the order in which instructions take them: of each half, 32 bits
+    of every lane, or one element of more bits. `size`: bytes of an element."""
     word = max(1, 4 // size)  # elements of 32 bits
-    return [
-        h * half + lane * elements + (2 * pair + part) * word + at
-        for h in halves
-        for pair in range(2)
-        for part in range(2)
-        for lane in lanes
-        for at in range(word)
-    ]
+    return torch.arange(BLOCK_BYTES // size).view(2, LANES, -1, word).transpose(1, 2).flatten()

@@ -32,6 +32,11 @@ class Promotion(NamedTuple):
     factors_a: Tensor | None = None
     factors_b: Tensor | None = None
 
+    def part(self, chains: slice) -> Promotion:
+        """The promotion of some of the chains."""
+        factors = (None if x is None else x[..., chains] for x in self[1:])
+        return Promotion(self.stored, *factors)
+
 
 class _Mma(ctypes.Structure):
     """tcgemm::emulate::Mma of csrc/emulate/mma.h."""
@@ -99,16 +104,17 @@ def mma(
         NaN results have the bits 0x7FFFFFFF (float16: 0x7FFF), as on the GPUs. Those of float64
         have the CPU's bits.
     """
-    facts, row = _row(instruction, arch)
-    _check_operands(facts, a, b, c, satfinite)
-    return multiply(facts, row.arithmetic, a, b, c, metadata, satfinite)
+    row = _row(instruction, arch)
+    _check_operands(row, a, b, c, satfinite)
+    columns = columns_of(row, a, metadata)
+    return multiply(row, a, b, c, columns=columns, satfinite=satfinite)
 
 
-def _row(name: str, arch: str) -> tuple[Instruction, table._Row]:
+def _row(name: str, arch: str) -> Instruction:
     arch = table.check_arch(arch)
     rows = table.rows()
     if (arch, name) in rows:
-        return rows[arch, name]
+        return rows[arch, name][0]
     gpus = [gpu for gpu, instruction in rows if instruction == name]
     if gpus:
         raise ValueError(f"{arch} has no instruction {name}; these have it: {', '.join(gpus)}.")
@@ -169,7 +175,7 @@ def _check_operands(
         raise ValueError(f"satfinite is for integers; {row.name} has no such form.")
 
 
-def _columns(row: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
+def columns_of(row: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | None:
     """The row of b that each stored element is multiplied by: int32, as large as a."""
     if not row.is_sparse:
         if metadata is not None:
@@ -193,29 +199,34 @@ def _columns(row: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor | N
         )
     index = torch.arange(stored // pair, dtype=torch.int32) // half * group + positions
     offsets = torch.arange(pair, dtype=torch.int32)
-    return (pair * index.unsqueeze(-1) + offsets).flatten(-2).contiguous()
+    return (pair * index.unsqueeze(-1) + offsets).flatten(-2)
 
 
 def multiply(
     instruction: Instruction,
-    arithmetic: table.Arithmetic,
     a: Tensor,
     b: Tensor,
-    c: Tensor | None,
-    metadata: Tensor | None = None,
+    c: Tensor | None = None,
+    *,
+    columns: Tensor | None = None,
     satfinite: bool = False,
     promotion: Promotion | None = None,
+    arithmetic: table.Arithmetic | None = None,
 ) -> Tensor:
     """The product of checked operands by the library, with any arithmetic."""
-    columns = _columns(instruction, a, metadata)
-    shape, dtype = (*a.shape[:-1], b.shape[-1]), TORCH[instruction.accumulator]
-    stored = a.detach().cpu().contiguous()
-    by_column = b.detach().cpu().transpose(-1, -2).contiguous()
-    start = None if c is None else c.detach().cpu().contiguous()
-    result = torch.empty(shape, dtype=dtype)
     row = table.rows()[instruction.arch, instruction.name][1]
+    shape = (*a.shape[:-1], b.shape[-1])
+    result = torch.empty(shape, dtype=TORCH[instruction.accumulator])
+    tensors: dict[str, Tensor | None] = {"a": a, "b": b.mT, "c": c, "columns": columns}
+    if promotion is not None:
+        tensors |= {"factors_a": promotion.factors_a, "factors_b": promotion.factors_b}
+    read = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in tensors.items()
+        if tensor is not None
+    }
     call = _Mma(
-        arithmetic=arithmetic,
+        arithmetic=arithmetic or row.arithmetic,
         input_a=row.type_a,
         input_b=row.type_b,
         accumulator=row.type_c,
@@ -227,17 +238,10 @@ def multiply(
         n=shape[-1],
         k=a.shape[-1],
         k_b=b.shape[-2],
-        a=stored.data_ptr(),
-        b=by_column.data_ptr(),
-        c=None if start is None else start.data_ptr(),
         d=result.data_ptr(),
-        columns=None if columns is None else columns.data_ptr(),
+        promoted=0 if promotion is None else promotion.stored,
+        **{name: tensor.data_ptr() for name, tensor in read.items()},
     )
-    if promotion is not None:
-        call.promoted = promotion.stored
-        call.factors_a, call.factors_b = (
-            None if factors is None else factors.data_ptr() for factors in promotion[1:]
-        )
     if _lab.function("mma", _Mma)(ctypes.byref(call)):
         raise MemoryError(
             f"The emulator has no memory for operands of shapes {tuple(a.shape)} and "

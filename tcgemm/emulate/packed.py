@@ -6,18 +6,19 @@ others multiply elements that are rounded to 16 bits: csrc/tile/packed_reader.cu
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, rounding, table
+from tcgemm.emulate import gemv, rounding
+from tcgemm.emulate.chains import Chain
 from tcgemm.packed.codes import MIDDLE, code_values, float_scales
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.emulate.sums import Kernel
+    from tcgemm.emulate.table import Instruction
     from tcgemm.packed import PackedWeight
 
 DEPTH = 64  # of k in a block
@@ -72,52 +73,39 @@ def in_16_bits(packed: PackedWeight, dtype: torch.dtype) -> Tensor:
 
 def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
     """The accumulators of a GEMV kernel, (M, N). The warps of a cluster divide the blocks of k."""
-    weight, warps = _weight(packed, a.dtype), kernel.row["threads"] // 32
-    cluster = kernel.row["gemv_cluster"]
-    row = kernel.instruction()
-    arithmetic = table.rows()[row.arch, row.name]
-    blocks = -(-a.shape[-1] // DEPTH)
+    weight, mma = _weight(packed, a.dtype), kernel.instruction()
+    k = a.shape[-1]
 
-    def of_warp(warp: int) -> Tensor:
+    def of_warp(blocks: range) -> Tensor:
         sums = torch.zeros(a.shape[0], weight.codes.shape[0])
-        for block in range(warp, blocks, cluster * warps):
-            for first in range(block * DEPTH, (block + 1) * DEPTH, min(weight.group, DEPTH)):
-                if first < a.shape[-1]:
-                    sums = _add_group(arithmetic, a, weight, first, sums)
+        for block in blocks:
+            end = min((block + 1) * DEPTH, k)
+            for first in range(block * DEPTH, end, min(weight.group, DEPTH)):
+                sums = _add_group(mma, a, weight, first, sums)
         return sums
 
-    ctas = [range(rank * warps, (rank + 1) * warps) for rank in range(cluster)]
-    of_ctas = [functools.reduce(torch.add, map(of_warp, cta)) for cta in ctas]
-    return functools.reduce(torch.add, of_ctas)
+    return gemv.add_warps(kernel, -(-k // DEPTH), of_warp)
 
 
-def _add_group(arithmetic, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:
+def _add_group(mma: Instruction, a: Tensor, weight: _Weight, first: int, sums: Tensor) -> Tensor:
     """`sums` and the products of the part of a group that begins at `first`."""
-    k = slice(first, min(first + min(weight.group, DEPTH), a.shape[-1]))
+    k = slice(first, first + min(weight.group, DEPTH))
     of_a, codes, group = a[:, k], weight.codes[:, k], first // weight.group
     start, totals = None, None
     if weight.zeros is not None:
         codes = codes + BASE  # exact
         if weight.is_symmetric:
-            start = _chain(arithmetic, of_a, torch.full_like(of_a[:1], -(BASE + MIDDLE)))
+            start = Chain(mma, of_a, torch.full_like(of_a[:1], -(BASE + MIDDLE)).t()).sums()
         else:
-            totals = _chain(arithmetic, of_a, torch.ones_like(of_a[:1]))
+            totals = Chain(mma, of_a, torch.ones_like(of_a[:1]).t()).sums()
             zeros = MIDDLE if weight.offsets is not None else weight.zeros[:, group]
             start = -(BASE + zeros) * totals
         start = start.expand(a.shape[0], codes.shape[0])
-    products = _chain(arithmetic, of_a, codes, start)
+    products = Chain(mma, of_a, codes.t(), start).sums()
     sums = _fused(weight.scales[:, group], products, sums)
     if weight.offsets is not None and totals is not None:
         sums = _fused(weight.offsets[:, group], totals, sums)
     return sums
-
-
-def _chain(arithmetic, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
-    """a (M, k) @ b (N, k).t() + c by a chain of instructions. Zeros fill k."""
-    instruction_row, entry = arithmetic
-    fill = -a.shape[-1] % instruction_row.shape[2]
-    a, b = (torch.nn.functional.pad(operand, (0, fill)) for operand in (a, b))
-    return instruction.multiply(instruction_row, entry.arithmetic, a, b.t(), c)
 
 
 def _fused(x: Tensor, y: Tensor, z: Tensor) -> Tensor:

@@ -124,7 +124,7 @@ def mm(
         if row_kernel.row["gemv"]:
             values = packed.gemv_sums(row_kernel, a, given_b)
         else:
-            values = sums.of_floats(row_kernel, a, b, None, None)
+            values = sums.of_floats(row_kernel, a, b)
     elif row_kernel.row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
     elif row_kernel.row["terms"] > 1:

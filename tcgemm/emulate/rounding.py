@@ -20,7 +20,9 @@ WORDS |= dict.fromkeys(LARGEST, torch.uint8)
 
 
 def operand(x: Tensor, input_type: str) -> Tensor:
-    """The operand as the tensor cores read it: float32 is rounded to tf32 or bfloat16."""
+    """The operand as the tensor cores read it: float32 is widened to float64, or rounded."""
+    if input_type == "f64":
+        return x.double()
     if x.dtype is not torch.float32:
         return x
     return round_to_tf32(x) if input_type == "tf32" else to(x, torch.bfloat16)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from tcgemm.emulate import instruction, split_ranges, table
-from tcgemm.emulate.chains import slices_of
+from tcgemm.emulate import split_ranges, table
+from tcgemm.emulate.chains import Chain, slices_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,8 +132,5 @@ def scaled(x: Tensor, exponent: Tensor) -> Tensor:
 
 def _chain(kind: Kind, a: list[Tensor], b: list[Tensor]) -> Tensor:
     """The float32 sum of a chain of WGMMAs; b has columns as rows."""
-    row, entry = table.rows()["Hopper", kind.instruction]
-    left, right = torch.cat(a, dim=-1), torch.cat(b, dim=-1).mT
-    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    left, right = (x.expand(*batch, *x.shape[-2:]) for x in (left, right))
-    return instruction.multiply(row, entry.arithmetic, left, right, None)
+    mma = table.rows()["Hopper", kind.instruction][0]
+    return Chain(mma, torch.cat(a, dim=-1), torch.cat(b, dim=-1).mT).sums()

@@ -61,17 +61,22 @@ class Terms:
         """The values of the accumulator's dtype. `swap_ab`: the kernel computed the transpose."""
         values = sums.contiguous().clone()
         shape, dtype = values.shape, values.dtype
-        wide = [
-            None if x is None else x.cpu().to(dtype).expand(shape).contiguous()
-            for x in (self.c if self.beta != 0 else None, self.bias, self.residual)
-        ]
-        scales = [
-            None if x is None else _scale(x, (*shape[:-2], extent), dim)
-            for x, extent, dim in ((self.scale_a, shape[-2], -2), (self.scale_b, shape[-1], -1))
-        ]
+        addends = {
+            "c": self.c if self.beta != 0 else None,
+            "bias": self.bias,
+            "residual": self.residual,
+        }
+        read = {
+            name: x.cpu().to(dtype).expand(shape).contiguous()
+            for name, x in addends.items()
+            if x is not None
+        }
+        if self.scale_a is not None:
+            read["scale_a"] = _scale(self.scale_a, shape[:-1], -1)
+        if self.scale_b is not None:
+            read["scale_b"] = _scale(self.scale_b, (*shape[:-2], shape[-1]), -2)
         along = -2 if swap_ab else -1  # the columns of the kernel's result
         column = self.c is not None and (self.c.dim() < -along or self.c.shape[along] == 1)
-        pointers = [None if x is None else x.data_ptr() for x in wide]
         call = _Epilogue(
             is_f64=dtype is torch.float64,
             swap_ab=swap_ab,
@@ -83,21 +88,17 @@ class Terms:
             m=shape[-2],
             n=shape[-1],
             values=values.data_ptr(),
-            scale_a=None if scales[0] is None else scales[0].data_ptr(),
-            scale_b=None if scales[1] is None else scales[1].data_ptr(),
             one_scale_a=self.scale_a is not None and self.scale_a.numel() == 1,
             one_scale_b=self.scale_b is not None and self.scale_b.numel() == 1,
-            c=pointers[0],
-            bias=pointers[1],
-            residual=pointers[2],
+            **{name: x.data_ptr() for name, x in read.items()},
         )
         _lab.function("epilogue", _Epilogue)(ctypes.byref(call))
         return values
 
 
 def _scale(scale: Tensor, shape: tuple[int, ...], dim: int) -> Tensor:
-    """A value for each row (dim -2) or column (dim -1): (..., rows)."""
+    """A value for each row or column; `dim`: the other one, which a matrix of scales has too."""
     scale = scale.cpu().float()
     if scale.dim() >= 2:
-        scale = scale.squeeze(-1 if dim == -2 else -2)
+        scale = scale.squeeze(dim)
     return scale.expand(shape).contiguous()

@@ -56,7 +56,7 @@ def wrong(case, **changes):
     a, b = (torch.nn.functional.pad(x, fill).view(instruction.TORCH[input_type]) for x in (a, b))
     c = tensor(file[f"{input_type}.c"], "f32").view(torch.float32)[:, None, None]
     c = None if name.startswith("wgmma") else c.to(instruction.TORCH[accumulator])
-    result = instruction.multiply(mma, arithmetic, a[:, None], b[:, :, None], c)
+    result = instruction.multiply(mma, a[:, None], b[:, :, None], c, arithmetic=arithmetic)
     d = tensor(file[f"{input_type}.{accumulator}"], accumulator)
     return differing(result.flatten(), d.view(instruction.TORCH[accumulator]))
 

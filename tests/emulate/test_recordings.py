@@ -39,8 +39,9 @@ def wrong_results(recorded, **changes):
     arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
     for field, value in changes.items():
         setattr(arithmetic, field, value)
-    options = (recorded.c, recorded.metadata, recorded.satfinite)
-    result = instruction.multiply(mma, arithmetic, recorded.a, recorded.b, *options)
+    columns = instruction.columns_of(mma, recorded.a, recorded.metadata)
+    options = {"satfinite": recorded.satfinite, "arithmetic": arithmetic, "columns": columns}
+    result = instruction.multiply(mma, recorded.a, recorded.b, recorded.c, **options)
     return int(recorded.wrong(result).sum())
 
 
@@ -76,7 +77,8 @@ def test_two_instructions_are_no_single_block(name):
     double = replace(mma, shape=(*mma.shape[:2], 2 * mma.shape[2]))
     arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
     arithmetic.products *= 2
-    result = instruction.multiply(double, arithmetic, recorded.a, recorded.b, recorded.c)
+    operands = (recorded.a, recorded.b, recorded.c)
+    result = instruction.multiply(double, *operands, arithmetic=arithmetic)
     assert recorded.wrong(result).any()
 
 
