@@ -6,7 +6,7 @@ have one sign is at most one unit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.numerics.machine import Machine
-    from tcgemm.typing import Precision
 
 SIDE, LONG = 32, 4096
 LARGE = 4096  # rows and columns of the product whose kernel the sums of any length have
@@ -31,25 +30,17 @@ LENGTHS = tuple(2**power for power in range(5, 17))
 SHOWN = (64, 512, 4096, 65536)
 
 
-class Way(NamedTuple):
-    """A way to add products that tcgemm has."""
-
-    name: str
-    dtype: torch.dtype
-    precision: Precision | None = None
-    acc_dtype: torch.dtype | None = None
-
-
-WAYS = (
-    Way("float16", torch.float16),
-    Way("float16, float16 sums", torch.float16, acc_dtype=torch.float16),
-    Way("bfloat16", torch.bfloat16),
-    Way("float32, high (tf32)", torch.float32, "high"),
-    Way("float32, highest", torch.float32, "highest"),
-    Way("float8_e4m3fn, fast", torch.float8_e4m3fn, "fast"),
-    Way("float8_e4m3fn, promoted", torch.float8_e4m3fn, "promoted"),
-    Way("float64", torch.float64),
-)
+# The ways to add products that tcgemm has: the dtype of the operands, and the words of a call.
+WAYS: dict[str, tuple[torch.dtype, dict[str, Any]]] = {
+    "float16": (torch.float16, {}),
+    "float16, float16 sums": (torch.float16, {"acc_dtype": torch.float16}),
+    "bfloat16": (torch.bfloat16, {}),
+    "float32, high (tf32)": (torch.float32, {"precision": "high"}),
+    "float32, highest": (torch.float32, {"precision": "highest"}),
+    "float8_e4m3fn, fast": (torch.float8_e4m3fn, {"precision": "fast"}),
+    "float8_e4m3fn, promoted": (torch.float8_e4m3fn, {"precision": "promoted"}),
+    "float64": (torch.float64, {}),
+}
 
 
 def operands(k: int, distribution: str, dtype: torch.dtype, side: int) -> tuple[Tensor, Tensor]:
@@ -111,35 +102,22 @@ def outside(machines: Sequence[Machine]) -> Table:
     return Table(title, rows, notes)
 
 
-def planned_kernel(way: Way, k: int, device: str) -> str:
-    """The kernel of a large product of these operands."""
-    a = torch.empty(LARGE, k, dtype=way.dtype, device="meta")
-    b = torch.empty(LARGE, k, dtype=way.dtype, device="meta").t()
-    return str(
-        explain(a, b, precision=way.precision, acc_dtype=way.acc_dtype, device=device).kernel
-    )
-
-
 def long_sums(device: str = "H200") -> Table:
-    """The error over K of every way of tcgemm to add on a GPU, with its curves."""
+    """The error over K of every way of tcgemm to add on a GPU, with its curves. The kernels are
+    those of large products."""
     rows, curves = [], []
-    for way in WAYS:
+    for way, (dtype, words) in WAYS.items():
+        options = {**words, "device": device}
         for data in DATA:
             points = {}
             for k in LENGTHS:
-                a, b = operands(k, data, way.dtype, side=8)
-                sums = emulate.mm(
-                    a,
-                    b,
-                    precision=way.precision,
-                    acc_dtype=way.acc_dtype,
-                    kernel=planned_kernel(way, k, device),
-                    device=device,
-                    before_activation=True,
-                )
+                large = torch.empty(LARGE, k, dtype=dtype, device="meta")
+                kernel = explain(large, large.t(), **options).kernel
+                a, b = operands(k, data, dtype, side=8)
+                sums = emulate.mm(a, b, kernel=kernel, before_activation=True, **options)
                 points[k] = error(sums, a, b)[1]
-            curves.append(Curve(f"{way.name}, {data}", way.name, data != DATA[0], points))
-            rows.append({"way": way.name, "data": data} | {f"K = {k}": points[k] for k in SHOWN})
+            curves.append(Curve(f"{way}, {data}", way, data != DATA[0], points))
+            rows.append({"way": way, "data": data} | {f"K = {k}": points[k] for k in SHOWN})
     title = f"Root mean square error of the sums on an {device} in 2^-24 |A||B|"
     notes = [
         '"uniform" is uniform in [0, 1): all products have one sign.',

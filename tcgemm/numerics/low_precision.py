@@ -38,7 +38,7 @@ NOTES = [
 
 
 class Figure(NamedTuple):
-    """A mean absolute difference of tables XII to XV."""
+    """A mean absolute difference of tables XII to XV, or one that is computed beside them."""
 
     table: str
     input: str  # the type of a and b
@@ -47,6 +47,15 @@ class Figure(NamedTuple):
     init: str  # "low": all numbers are rounded before both computations; "FP32": on the GPU alone
     reference: str  # "FP32", or "FP32 to FP16" where the CPU's result is rounded
     value: float | None
+    c0: str  # "FP32": the addend of an accumulation is not rounded; "low"
+    is_rounded: bool = True  # the machine's a and b
+
+
+BESIDE = (
+    Figure("-", "f16", "f32", "accumulation", "low", "FP32", None, "FP32"),
+    Figure("-", "tf32", "f32", "accumulation", "low", "FP32", None, "FP32"),
+    Figure("-", "tf32", "f32", "multiplication", "FP32", "FP32", None, "low", is_rounded=False),
+)
 
 
 def figures() -> list[Figure]:
@@ -54,11 +63,11 @@ def figures() -> list[Figure]:
     result = []
     for table in ("XII", "XIII", "XIV", "XV"):
         for row, cells in published.table("003", table).items():
-            operand, accumulator, reference = row.split(" ", 2)
+            element, sums, reference = row.split(" ", 2)
+            c0 = "FP32" if element == "bf16" else "low"
             for column, value in cells.items():
                 operation, init = column.rsplit(" ", 1)
-                types = operand, accumulator
-                result.append(Figure(table, *types, operation, init, reference, value))
+                result.append(Figure(table, element, sums, operation, init, reference, value, c0))
     return result
 
 
@@ -83,42 +92,27 @@ def lowered(x: Tensor, input_type: str) -> Tensor:
     return truncate_tf32(x) if input_type == "tf32" else x.to(TORCH[input_type]).float()
 
 
-def _single(value: Tensor, shape: tuple[int, int], *positions: tuple[int, int]) -> Tensor:
-    """Matrices of zeros, one for each round, with `value` at each of the positions."""
-    matrices = torch.zeros(value.shape[0], *shape, dtype=value.dtype)
-    for row, col in positions:
-        matrices[:, row, col] = value
-    return matrices
-
-
-def results(
-    machine: Machine, types: tuple[str, str], operation: str, init: str, c0: str, rounded: bool
-) -> tuple[Tensor, Tensor]:
+def results(machine: Machine, figure: Figure) -> tuple[Tensor, Tensor]:
     """The machine's result and the CPU's float32 result of each round."""
-    input_type, accumulator = types
-    first, second = normal_stream(2 * ROUNDS).unflatten(0, (-1, 2)).unbind(1)
-    if init == "low":
-        x, y = lowered(first, input_type), lowered(second, input_type)
-    else:
-        x, y = first, second
-    ones = torch.ones(ROUNDS)
-    convert = operand if rounded else (lambda values, _: values)
-    a = _single(convert(x, input_type), (16, 8), (0, 0))
-    b = _single(convert(ones, input_type), (8, 8), (0, 0))
-    c = torch.zeros(ROUNDS, 16, 8)
-    if operation == "multiplication":
-        b[:, 0, 0] = convert(y, input_type)
+    x, y = normal_stream(2 * ROUNDS).unflatten(0, (-1, 2)).unbind(1)
+    second = y
+    if figure.init == "low":
+        x, y = lowered(x, figure.input), lowered(y, figure.input)
+    a, b, c = (torch.zeros(ROUNDS, *shape) for shape in ((16, 8), (8, 8), (16, 8)))
+    a[:, 0, 0], b[:, 0, 0] = x, 1
+    if figure.operation == "multiplication":
+        b[:, 0, 0] = y
         exact = x * y
-    elif operation == "inner product":
-        a[:, 0, 1] = convert(y, input_type)
-        b[:, 1, 0] = 1
+    elif figure.operation == "inner product":
+        a[:, 0, 1], b[:, 1, 0] = y, 1
         exact = x + y
     else:
-        addend = second if c0 == "FP32" else y
-        c[:, 0, 0] = addend
-        exact = x + addend
-    name = f"mma.m16n8k8.{accumulator}.{input_type}.{input_type}"
-    result = machine.multiply(name, a, b, c.to(TORCH[accumulator]))
+        c[:, 0, 0] = second if figure.c0 == "FP32" else y
+        exact = x + c[:, 0, 0]
+    if figure.is_rounded:
+        a, b = operand(a, figure.input), operand(b, figure.input)
+    name = f"mma.m16n8k8.{figure.accumulator}.{figure.input}.{figure.input}"
+    result = machine.multiply(name, a, b, c.to(TORCH[figure.accumulator]))
     return result[:, 0, 0].float(), exact
 
 
@@ -131,30 +125,19 @@ def difference(result: Tensor, exact: Tensor, reference: str) -> float:
 
 def run(machines: Sequence[Machine]) -> Table:
     """The tables, with a column for each machine beside the published figures."""
-    cases: list[tuple[Figure, str, bool, float | None]] = [
-        (row, "FP32" if row.input == "bf16" else "low", True, row.value) for row in figures()
-    ]
-    for input_type in ("f16", "tf32"):
-        figure = Figure("", input_type, "f32", "accumulation", "low", "FP32", 0.0)
-        cases.append((figure, "FP32", True, None))
-    figure = Figure("", "tf32", "f32", "multiplication", "FP32", "FP32", 0.0)
-    cases.append((figure, "low", False, None))
     rows = []
-    for figure, c0, rounded, value in cases:
-        types = (figure.input, figure.accumulator)
-        operation = figure.operation
-        extra = "" if value is not None else ", not rounded" if not rounded else ", c0 of FP32"
+    for figure in (*figures(), *BESIDE):
+        extra = "" if figure.value is not None else ", c0 of FP32"
         row = {
-            "table": figure.table or "-",
+            "table": figure.table,
             "types": f"{figure.input}, {figure.accumulator} sums",
-            "operation": operation + extra,
+            "operation": figure.operation + (extra if figure.is_rounded else ", not rounded"),
             "init": figure.init,
             "beside": figure.reference,
-            "published": value,
+            "published": figure.value,
         }
         for machine in machines:
-            result, exact = results(machine, types, operation, figure.init, c0, rounded)
-            row[machine.name] = difference(result, exact, figure.reference)
+            row[machine.name] = difference(*results(machine, figure), figure.reference)
         rows.append(row)
     title = f"Mean |tensor core - float32| of {ROUNDS} rounds ({SOURCE}, A100)"
     return Table(title, rows, NOTES)

@@ -9,7 +9,7 @@ import torch
 from tcgemm import dtypes, emulate, explain, info
 from tcgemm.emulate import rounding
 from tcgemm.emulate.product import architecture
-from tcgemm.emulate.sums import BLOCK, Kernel
+from tcgemm.emulate.sums import Kernel
 from tcgemm.numerics import bounds, problem
 from tcgemm.numerics.formats import FORMATS
 from tcgemm.numerics.report import ErrorReport, Way
@@ -157,20 +157,6 @@ def _ways(question: Problem, call: Words, out_dtype: torch.dtype | None, gpu: st
     return ways
 
 
-def _sums(kernel: str, gpu: str, operand: torch.dtype) -> bounds.Sums:
-    """How a kernel of the catalog adds products of operands of a dtype on a GPU."""
-    row = next(row for row in info.catalog() if row["name"] == kernel)
-    arithmetic = None
-    if row["terms"] == 1 and row["accumulator"] in ("f32", "f16"):
-        arithmetic = Kernel(row, architecture(gpu), False).instruction()
-    promoted = BLOCK if row["promoted"] else 0
-    unit = 0.0
-    if operand is torch.float32 and row["terms"] == 1:
-        # Operands are rounded to tf32 or bfloat16, or float64 sums to float32.
-        unit = UNIT if row["accumulator"] == "f64" else 2 * FORMATS[row["input"]].unit_roundoff
-    return bounds.Sums(arithmetic, promoted, row["terms"], row["accumulator"], unit)
-
-
 def _way(
     question: Problem,
     words: Words,
@@ -201,17 +187,17 @@ def _way(
         difference = (sums.double() - reference).abs()
     size = a.abs() @ b.abs()
     units = _divide(difference, size) / UNIT
-    arithmetic = _sums(kernel, gpu, question.a.dtype)
-    k = question.a.shape[1]
-    bound = _divide(bounds.normal_data(arithmetic, a, b), size) / UNIT
+    row = next(row for row in info.catalog() if row["name"] == kernel)
+    kind, (_, k) = Kernel(row, architecture(gpu), False), question.a.shape
+    bound = _divide(bounds.normal_data(kind, question.a.dtype, a, b), size) / UNIT
     magnitude = reference.abs()
     return Way(
-        name=words.text(arithmetic.accumulator),
+        name=words.text(row["accumulator"]),
         kernel=kernel,
         is_planned=is_planned,
         largest=units.max().item(),
         mean=_rms(units),
-        any_data=bounds.any_data(arithmetic, k) / UNIT,
+        any_data=bounds.any_data(kind, question.a.dtype, k) / UNIT,
         normal_data=bound.max().item(),
         relative=_divide(difference.square().mean(), magnitude.square().mean()).sqrt().item(),
         drift=_divide((sums.double().abs() - magnitude).mean(), magnitude.mean()).item(),

@@ -9,6 +9,13 @@ from typing import Any
 from tcgemm.numerics.table import Table
 
 
+def _amount(ratio: float) -> str:
+    """ "0.032 of", "7.1 times"."""
+    if ratio < 1:
+        return f"{ratio:.2g} of"
+    return f"{ratio:.2g} times" if ratio < 100 else f"{ratio:,.0f} times"
+
+
 @dataclass
 class Way:
     """One way to add the products, and what it loses.
@@ -64,7 +71,32 @@ class ErrorReport:
     @property
     def advice(self) -> str:
         """What would lose accuracy here, and what to choose: one sentence."""
-        return advice(self.ways, self.unit_roundoff, self.facts)
+        planned, facts = self.planned, self.facts
+        best = min(self.ways, key=lambda way: way.relative)
+        worst = max(self.ways, key=lambda way: way.relative)
+        if facts["dtype"] in ("s8", "u8"):
+            if planned.relative == 0:
+                return "Sums of integers are exact: there is nothing to choose."
+            return (
+                "Sums leave the range of int32 and wrap: multiply parts of K and add them in "
+                "float32."
+            )
+        if not math.isfinite(planned.relative):
+            return f"The planned sums overflow: choose {best.name}, or smaller operands."
+        loss = planned.relative / self.unit_roundoff
+        sentence = (
+            f"The planned sums lose {_amount(loss)} what the rounding of the result to "
+            f"{facts['out_dtype']} may lose"
+        )
+        if loss > 1 and best.relative < planned.relative / 2:
+            best_loss = _amount(best.relative / self.unit_roundoff)
+            return f"{sentence}; choose {best.name}, which loses {best_loss} it."
+        if worst is not planned:
+            lost = _amount(worst.relative / self.unit_roundoff)
+            sentence += f", and {worst.name} would lose {lost} it"
+        if loss > 1:
+            return f"{sentence}; no other way of {facts['dtype']} loses clearly less."
+        return f"{sentence}: keep the plan."
 
     def table(self) -> Table:
         """The rows and the sentences below them."""
@@ -108,38 +140,3 @@ class ErrorReport:
             "torch": self.torch,
             "advice": self.advice,
         }
-
-
-def _amount(ratio: float) -> str:
-    """ "0.032 of", "7.1 times"."""
-    if ratio < 1:
-        return f"{ratio:.2g} of"
-    return f"{ratio:.2g} times" if ratio < 100 else f"{ratio:,.0f} times"
-
-
-def advice(ways: list[Way], unit_roundoff: float, facts: dict[str, Any]) -> str:
-    """A sentence that compares the errors of the ways with the rounding of the result."""
-    planned = next(way for way in ways if way.is_planned)
-    best = min(ways, key=lambda way: way.relative)
-    worst = max(ways, key=lambda way: way.relative)
-    if facts["dtype"] in ("s8", "u8"):
-        if planned.relative == 0:
-            return "Sums of integers are exact: there is nothing to choose."
-        return (
-            "Sums leave the range of int32 and wrap: multiply parts of K and add them in float32."
-        )
-    if not math.isfinite(planned.relative):
-        return f"The planned sums overflow: choose {best.name}, or smaller operands."
-    loss = planned.relative / unit_roundoff
-    sentence = (
-        f"The planned sums lose {_amount(loss)} what the rounding of the result to "
-        f"{facts['out_dtype']} may lose"
-    )
-    if loss > 1 and best.relative < planned.relative / 2:
-        best_loss = _amount(best.relative / unit_roundoff)
-        return f"{sentence}; choose {best.name}, which loses {best_loss} it."
-    if worst is not planned:
-        sentence += f", and {worst.name} would lose {_amount(worst.relative / unit_roundoff)} it"
-    if loss > 1:
-        return f"{sentence}; no other way of {facts['dtype']} loses clearly less."
-    return f"{sentence}: keep the plan."

@@ -70,9 +70,9 @@ def test_another_arithmetic_has_another_table():
     def shorter(name, a, b, c):
         return emulate.mma(a, b, c, instruction=name, arch="Ampere").bfloat16().float()
 
-    result, exact = low_precision.results(
-        Machine("shorter", "Ampere", shorter), ("bf16", "f32"), "inner product", "low", "low", True
-    )
+    types, case = ("bf16", "f32"), ("inner product", "low")
+    figure = low_precision.Figure("-", *types, *case, "FP32", None, "low")
+    result, exact = low_precision.results(Machine("shorter", "Ampere", shorter), figure)
     assert low_precision.difference(result, exact, "FP32") > 1e-4
 
 
