@@ -101,9 +101,10 @@ def mm(
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     scale_a, scale_b, zero_a, zero_b, scale_out = scales
     _check(a, b, activation, before_activation)
-    given_a, given_b = a, b
+    weight = None
     if isinstance(b, PackedWeight):
-        b = packed.in_16_bits(b, a.dtype).t()
+        weight, b = b, packed.in_16_bits(b, a.dtype).t()
+    given_a, given_b = a, b
     a, b = (x.to_int8() if isinstance(x, Int4Tensor) else x for x in (a, b))
     a, b = (x.detach().cpu() for x in (a, b))
     if epilogue.precision == "medium" and any(isinstance(x, SparseTensor24) for x in (a, b)):
@@ -119,22 +120,21 @@ def mm(
         bool(plan.swap_ab),
         plan.slices or 1,
     )
-    by_blocks = row_kernel.row["block_scaled"]
-    if isinstance(given_b, PackedWeight):
-        if row_kernel.row["gemv"]:
-            values = packed.gemv_sums(row_kernel, a, given_b)
-        else:
-            values = sums.of_floats(row_kernel, a, b)
-    elif row_kernel.row["accumulator"] == "s32":
+    row = row_kernel.row
+    of_blocks, of_rows = (None, None), (scale_a, scale_b)
+    if row["block_scaled"]:
+        of_blocks, of_rows = of_rows, of_blocks
+    if weight is not None and row["gemv"]:
+        values = packed.gemv_sums(row_kernel, a, weight)
+    elif row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
-    elif row_kernel.row["terms"] > 1:
+    elif row["terms"] > 1:
         passes = split_product.passes_of(plan, given_a, given_b)
         values = split_product.of_terms(row_kernel, passes, a, b)
     else:
-        scales = (scale_a, scale_b) if by_blocks else (None, None)
-        values = sums.of_floats(row_kernel, a, b, *scales)
+        values = sums.of_floats(row_kernel, a, b, *of_blocks)
     terms = Terms(
-        *((None, None) if by_blocks else (scale_a, scale_b)),
+        *of_rows,
         c=c,
         beta=epilogue.beta,
         bias=bias,

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 LANES = 32
+# The suffix and the bytes of registers, by the kind that ptx.kind_of() names.
+FORMS = {"r": ("b32", 4), "f": ("f32", 4), "d": ("f64", 8)}
 DEVICE = "cuda"
 
 
@@ -40,33 +42,31 @@ def kernel(mma: Instruction, target: str, selector: int = 0) -> str:
     Of a sparse instruction it has a fourth argument, a word of metadata for each tile and lane.
     The selector says which lanes the instruction reads it from.
     """
-    a, b, d = ptx.counts(mma)
-    operand, result = (ptx.kind_of(name) for name in (mma.input, mma.accumulator))
-    suffix = {"r": "b32", "f": "f32", "d": "f64"}
-    lists = [ptx.registers(letter, number) for letter, number in (("a", a), ("b", b), ("d", d))]
+    counts = dict(zip("abd", ptx.counts(mma), strict=True))
+    types = (mma.input, mma.input_b, mma.accumulator)
+    forms = [FORMS[ptx.kind_of(element_type)] for element_type in types]
+    a, b, d = (ptx.registers(name, count) for name, count in counts.items())
     lines = [
         _driver.head(target),
         ".visible .entry run(.param .u64 pa, .param .u64 pb, .param .u64 pd"
         f"{', .param .u64 pm' if mma.is_sparse else ''}) {{",
-        f".reg .{suffix[operand]} %a<{a}>, %b<{b}>;",
-        f".reg .{suffix[result]} %d<{d}>;",
         ".reg .b32 %tile, %lane;",
         ".reg .b64 %at_a, %at_b, %at_d, %byte;",
         "mov.u32 %tile, %ctaid.x;",
         "mov.u32 %lane, %tid.x;",
     ]
-    for name, count, kind in (("a", a, operand), ("b", b, operand), ("d", d, result)):
-        size = 8 if kind == "d" else 4
+    for (name, count), (suffix, size) in zip(counts.items(), forms, strict=True):
         lines += [
+            f".reg .{suffix} %{name}<{count}>;",
             f"ld.param.u64 %at_{name}, [p{name}];",
             f"mul.wide.u32 %byte, %tile, {count * LANES * size};",
             f"add.u64 %at_{name}, %at_{name}, %byte;",
             f"mul.wide.u32 %byte, %lane, {size};",
             f"add.u64 %at_{name}, %at_{name}, %byte;",
-        ]
-        lines += [
-            f"ld.global.{suffix[kind]} %{name}{i}, [%at_{name} + {i * LANES * size}];"
-            for i in range(count)
+            *(
+                f"ld.global.{suffix} %{name}{i}, [%at_{name} + {i * LANES * size}];"
+                for i in range(count)
+            ),
         ]
     if mma.is_sparse:
         lines += [
@@ -76,9 +76,10 @@ def kernel(mma: Instruction, target: str, selector: int = 0) -> str:
             "mad.wide.u32 %byte, %lane, 4, %byte;",
             "ld.global.b32 %meta, [%byte];",
         ]
-    lines.append(ptx.instruction(mma, lists[0], lists[1], lists[2], lists[2], selector))
-    size = 8 if result == "d" else 4
-    lines += [f"st.global.{suffix[result]} [%at_d + {i * LANES * size}], %d{i};" for i in range(d)]
+    lines.append(ptx.instruction(mma, a, b, d, d, selector))
+    suffix, size = forms[2]
+    for i in range(counts["d"]):
+        lines.append(f"st.global.{suffix} [%at_d + {i * LANES * size}], %d{i};")
     return "\n".join([*lines, "ret;", "}", ""])
 
 
@@ -129,10 +130,6 @@ def _loaded(mma: Instruction, target: str) -> ctypes.c_void_p:
     return _driver.function(_driver.load(kernel(mma, target).encode()), "run")
 
 
-def _launch(function: ctypes.c_void_p, count: int, tensors: tuple[Tensor, ...]) -> None:
-    _driver.launch(function, count, LANES, tensors)
-
-
 def multiply(mma: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | None) -> Tensor:
     """a @ b + c on the GPU, by a chain of instructions along k; arguments as in emulate.mma.
 
@@ -155,7 +152,7 @@ def multiply(mma: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | No
         left = pack(of_a[:, :, None, step][..., *place["a"]], mma.input)
         right = pack(of_b[:, None, :, step][..., *place["b"]], mma.input_b)
         pairs = (x.expand(*d.shape[:3], *x.shape[3:]).contiguous() for x in (left, right))
-        _launch(function, d.shape[:3].numel(), (*pairs, d))
+        _driver.launch(function, d.shape[:3].numel(), LANES, (*pairs, d))
     result = torch.empty_like(of_d)
     result[..., *place["d"]] = d.unsqueeze(-1).view(of_d.dtype)
     matrix = result.transpose(2, 3).reshape(-1, down * m, across * n)[:, :rows, :columns]

@@ -1,19 +1,18 @@
 """ptxas knows every instruction of the table, with these shapes, types and numbers of registers."""
 
 import re
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tcgemm import emulate
 from tcgemm.emulate import ptx
+from tcgemm.probe import sass
+from tcgemm.probe.rows import TARGETS
 
-PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
-ARCHITECTURES = {"Turing": "sm_75", "Ampere": "sm_80", "Ada": "sm_89", "Hopper": "sm_90a"}
+PTXAS = sass.tool("ptxas")
 
-pytestmark = pytest.mark.skipif(not Path(PTXAS).is_file(), reason="needs ptxas")
+pytestmark = pytest.mark.skipif(PTXAS is None, reason="needs ptxas")
 
 
 def text(mma):
@@ -49,10 +48,10 @@ def errors(lines, target, folder):
     return result or ([run.stderr] if run.returncode else [])
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", TARGETS)
 def test_the_assembler_knows_the_instructions(arch, tmp_path):
     lines = [text(mma) for mma in emulate.instructions(arch)]
-    assert errors(lines, ARCHITECTURES[arch], tmp_path) == []
+    assert errors(lines, TARGETS[arch], tmp_path) == []
 
 
 @pytest.mark.parametrize("older, newer", [("Turing", "Ampere"), ("Ampere", "Hopper")])
@@ -61,5 +60,5 @@ def test_an_older_gpu_lacks_the_others(older, newer, tmp_path):
     names = {mma.name for mma in emulate.instructions(older)}
     newest = [mma for mma in emulate.instructions(newer) if mma.name not in names]
     lines = [text(mma) for mma in newest]
-    refusals = {line.split(";")[0] + ";" for line in errors(lines, ARCHITECTURES[older], tmp_path)}
+    refusals = {line.split(";")[0] + ";" for line in errors(lines, TARGETS[older], tmp_path)}
     assert len(lines) > 20 and refusals == set(lines)

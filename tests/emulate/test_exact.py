@@ -11,6 +11,7 @@ import torch
 
 import tcgemm
 from tcgemm import emulate
+from tcgemm.numerics.integers import RANGES
 
 from support import subbyte
 from support.reference import same_bits
@@ -133,7 +134,6 @@ def test_equals_the_rule_in_fractions(mma, spread):
 
 
 INTEGERS = [row for row in ROWS if row.accumulator == "s32"]
-RANGES = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15), "b1": (0, 1)}
 
 
 def integers(shape, input_type):

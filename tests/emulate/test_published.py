@@ -17,6 +17,8 @@ from tcgemm import emulate
 from tcgemm.emulate import instruction, table
 from tcgemm.numerics.device import differing
 
+from support import recordings
+
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "published_tensor_cores"
 ARCHITECTURES = {"V100": "Volta", "A100": "Ampere", "Ada": "Ada", "L40S": "Ada", "H100": "Hopper"}
 SETS = [
@@ -37,28 +39,20 @@ def name_of(gpu, input_type, accumulator):
     return f"wmma.m16n16k{8 if input_type == 'tf32' else 16}.{types}"
 
 
-def tensor(words, element_type):
-    signed = {1: np.uint8, 2: np.int16, 4: np.int32}[words.itemsize]
-    return torch.from_numpy(words.view(signed).copy())
-
-
 def wrong(case, **changes):
     """How many of the set's results are others than the emulator's, with a changed arithmetic."""
     gpu, input_type, accumulator = case
     file = np.load(FOLDER / f"{gpu}.npz")
     name = name_of(*case)
-    mma, row = table.rows()[ARCHITECTURES[gpu], name]
-    arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
-    for field, value in changes.items():
-        setattr(arithmetic, field, value)
-    a, b = (tensor(file[f"{input_type}.{side}"], input_type) for side in "ab")
+    mma = table.rows()[ARCHITECTURES[gpu], name][0]
+    a, b = (recordings.tensor(file[f"{input_type}.{side}"], input_type) for side in "ab")
     fill = (0, mma.shape[2] - a.shape[1])  # zero products add nothing
-    a, b = (torch.nn.functional.pad(x, fill).view(instruction.TORCH[input_type]) for x in (a, b))
-    c = tensor(file[f"{input_type}.c"], "f32").view(torch.float32)[:, None, None]
+    a, b = (torch.nn.functional.pad(x, fill) for x in (a, b))
+    c = recordings.tensor(file[f"{input_type}.c"], "f32")[:, None, None]
     c = None if name.startswith("wgmma") else c.to(instruction.TORCH[accumulator])
-    result = instruction.multiply(mma, a[:, None], b[:, :, None], c, arithmetic=arithmetic)
-    d = tensor(file[f"{input_type}.{accumulator}"], accumulator)
-    return differing(result.flatten(), d.view(instruction.TORCH[accumulator]))
+    result = recordings.multiply(mma, a[:, None], b[:, :, None], c, changes=changes)
+    d = recordings.tensor(file[f"{input_type}.{accumulator}"], accumulator)
+    return differing(result.flatten(), d)
 
 
 def test_there_are_sets_of_five_gpus():

@@ -1,9 +1,5 @@
 """Instructions on the GPU: their kernels assemble, the layouts are PTX's, and bits are compared."""
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -11,30 +7,26 @@ from tcgemm import cli, emulate
 from tcgemm.emulate import ptx
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.numerics import device
+from tcgemm.numerics.integers import RANGES
 from tcgemm.numerics.low_precision import truncate_tf32
 from tcgemm.numerics.machine import Machine
+from tcgemm.probe import sass
+from tcgemm.probe.rows import TARGETS
 
-PTXAS = shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"
-TARGETS = {"Turing": "sm_75", "Ampere": "sm_80", "Ada": "sm_89", "Hopper": "sm_90a"}
 DENSE = [row for row in emulate.instructions("Hopper") if row.family == "mma"]
-RANGES = {"s8": (-128, 127), "u8": (0, 255), "s4": (-8, 7), "u4": (0, 15), "b1": (0, 1)}
 
 
 def named(name):
     return next(row for row in DENSE if row.name == name)
 
 
-@pytest.mark.skipif(not Path(PTXAS).is_file(), reason="needs ptxas")
+@pytest.mark.skipif(sass.tool("ptxas") is None, reason="needs ptxas")
 @pytest.mark.parametrize("arch", TARGETS)
-def test_the_kernels_assemble(arch, tmp_path):
-    source, target = tmp_path / "run.ptx", TARGETS[arch]
+def test_the_kernels_assemble(arch):
     for mma in emulate.instructions(arch):
-        if mma.family != "mma":
-            continue
-        source.write_text(device.kernel(mma, target))
-        command = [PTXAS, f"-arch={target}", str(source), "-o", str(tmp_path / "run.cubin")]
-        process = subprocess.run(command, capture_output=True, text=True)
-        assert process.returncode == 0, (mma.name, process.stderr)
+        if mma.family == "mma":
+            cubin, _output = sass.assemble(device.kernel(mma, TARGETS[arch]), TARGETS[arch])
+            assert cubin, mma.name
 
 
 def elements(mma, operand):
@@ -134,7 +126,7 @@ def unpacked(words, element_type, dtype):
 def fake_warps(mma):
     """A launch on the CPU: it reads registers as PTX lays them out, and the emulator multiplies."""
 
-    def launch(_function, count, tensors):
+    def launch(_function, count, _lanes, tensors):
         m, n, k = mma.shape
         types = (mma.input, mma.input_b, mma.accumulator)
         matrices = []
@@ -159,7 +151,7 @@ def fake_warps(mma):
 def test_tiles_go_to_the_lanes_and_back(mma, monkeypatch):
     monkeypatch.setattr(device, "DEVICE", "cpu")
     monkeypatch.setattr(device, "_loaded", lambda *_: None)
-    monkeypatch.setattr(device, "_launch", fake_warps(mma))
+    monkeypatch.setattr("tcgemm._driver.launch", fake_warps(mma))
     k = 2 * mma.shape[2]
     a, b = drawn((2, 19, k), mma.input), drawn((2, k, 11), mma.input_b)
     c = drawn((2, 19, 11), mma.accumulator) if mma.accumulator != "s32" else None

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from tcgemm.emulate import instruction, table
 from tcgemm.emulate.instruction import TORCH
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "tensor_cores"
@@ -54,6 +55,15 @@ class Recording:
         wrong = bits(result) != bits(self.d)
         is_nan = result.isnan() & self.d.isnan()
         return wrong & ~is_nan if self.d.dtype is torch.float64 else wrong
+
+
+def multiply(mma, *operands, changes, **options):
+    """a @ b + c by the instruction, whose arithmetic has some other numbers."""
+    row = table.rows()[mma.arch, mma.name][1]
+    arithmetic = table.Arithmetic.from_buffer_copy(row.arithmetic)
+    for field, value in changes.items():
+        setattr(arithmetic, field, value)
+    return instruction.multiply(mma, *operands, arithmetic=arithmetic, **options)
 
 
 def metadata_bytes(nibble: np.ndarray, tf32: bool) -> np.ndarray:
