@@ -7,8 +7,9 @@ A multiply-add counts as two operations, of bits too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,9 +18,6 @@ from benchmarks.packed_weights import time_calls
 from tcgemm.bench import results_file
 from tcgemm.integers.binary import OPERATIONS
 from tcgemm.testing import command_line, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INT4 = (2048, 4096, 8192)  # of m, n and k
 BITS = ((8192, 8192), (8192, 65536))  # m and n, k

@@ -10,17 +10,15 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 import tcgemm
 from tcgemm.bench import results_file
 from tcgemm.testing import command_line, machine, telemetry, timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 SHAPES = ((28672, 4096), (4096, 14336), (4096, 4096))
 # {format: (group size, rows of x)}

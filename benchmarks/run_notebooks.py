@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tcgemm.bench import results_file
 from tcgemm.testing import command_line, machine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FOLDER = Path(__file__).parent / "notebooks"
 TIMEOUT = 600  # seconds of a cell

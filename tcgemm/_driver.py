@@ -10,14 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 VERSION = "8.7"  # of the PTX text, from CUDA 12.8
 # Of CUfunction_attribute and CUjit_option.

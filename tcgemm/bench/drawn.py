@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import functools
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tcgemm.bench.case import FLOATS, FORWARD, Case
 from tcgemm.testing.operands import LAYOUTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tcgemm.typing import Layout
+from tcgemm.typing import Layout
 
 SEED = 1  # of sets for which no other seed is given
 STEPS = {"e4m3": 16}  # elements: every drawn size is a multiple

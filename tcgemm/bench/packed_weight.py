@@ -4,21 +4,18 @@ packed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 import tcgemm
+from tcgemm.bench.case import Case
 from tcgemm.bench.workloads import Workload
+from tcgemm.packed import PackedWeight
 from tcgemm.packed.formats import FORMATS
 from tcgemm.testing import numerics, operands
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.bench.case import Case
-    from tcgemm.packed import PackedWeight
-    from tcgemm.testing.operands import Operands
+from tcgemm.testing.operands import Operands
 
 # Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
 ROUNDINGS = 3

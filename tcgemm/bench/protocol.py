@@ -24,20 +24,16 @@ counts as one.
 from __future__ import annotations
 
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tcgemm.bench import results_file
+from tcgemm.bench.results_file import Results, Row
+from tcgemm.testing.timing import Timing
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tcgemm.bench.results_file import Results, Row
-    from tcgemm.testing.timing import Timing
-
-    Detail = dict[str, Any]
-    Repetition = dict[str, Any]
-    Aims = Mapping[str, Sequence[float]]  # "ratio", "dense_ratio" ... -> the targets of this ratio
-
+Detail = dict[str, Any]
+Repetition = dict[str, Any]
+Aims = Mapping[str, Sequence[float]]  # "ratio", "dense_ratio" ... -> the targets of this ratio
 REPETITIONS = 3
 MS = 400.0  # milliseconds of one candidate in a repetition, for a ratio that is not clear
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look

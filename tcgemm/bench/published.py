@@ -8,14 +8,10 @@ doc000   Yan, Wang and Chu, "Demystifying Tensor Cores to Optimize Half-Precisio
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tcgemm.bench.case import Case
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tcgemm.typing import Layout
+from tcgemm.typing import Layout
 
 WIDTHS = range(1024, 16385, 256)
 FAMILIES = {  # name of the figures -> M, N, K in widths

@@ -20,15 +20,13 @@ import functools
 import json
 import os
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from tcgemm.version import __version__
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    Row = dict[str, Any]  # the fields KEYS
+Row = dict[str, Any]  # the fields KEYS
 
 
 class Results(TypedDict):

@@ -26,30 +26,26 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from tcgemm.bench import cases, drawn, protocol, results_file
-from tcgemm.bench.case import PASSES
+from tcgemm.bench.case import PASSES, Case
+from tcgemm.bench.protocol import Aims, Detail
+from tcgemm.bench.results_file import Results, Row
 from tcgemm.bench.sparse_passes import Pass
 from tcgemm.bench.training import Training
 from tcgemm.bench.work import Work, as_row
 from tcgemm.bench.workloads import Workload
 from tcgemm.testing import baseline, command_line, machine, operands, telemetry, timing
+from tcgemm.testing.telemetry import Reader
+from tcgemm.testing.timing import Timing
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from tcgemm.bench.case import Case
-    from tcgemm.bench.protocol import Aims, Detail
-    from tcgemm.bench.results_file import Results, Row
-    from tcgemm.testing.telemetry import Reader
-    from tcgemm.testing.timing import Timing
-
-    Checks = tuple[float | None, bool | None]  # max_error_ratio, exact
+Checks = tuple[float | None, bool | None]  # max_error_ratio, exact
 
 
 class Target(Protocol):

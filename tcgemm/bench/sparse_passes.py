@@ -12,22 +12,18 @@ transposable pruning, the share of |w| that is kept is measured too, for tcgemm 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from tcgemm.bench.case import Case
 from tcgemm.bench.work import Work
 from tcgemm.sparse.parts import GROUPS, default_pattern
 from tcgemm.testing import Plan, baseline, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from tcgemm.bench.case import Case
-    from tcgemm.testing.timing import Call, Timing
-    from tcgemm.typing import SparsePattern
+from tcgemm.testing.timing import Call, Timing
+from tcgemm.typing import SparsePattern
 
 _OPS = torch.ops.tcgemm
 BLOCK = 4  # transposable pruning works on blocks of 4 x 4

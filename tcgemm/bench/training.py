@@ -7,22 +7,19 @@ the same work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 import tcgemm
+from tcgemm.bench.case import Case
 from tcgemm.bench.work import Work
 from tcgemm.bench.workloads import BUDGET
 from tcgemm.ops.activations import activate
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.bench.case import Case
-    from tcgemm.testing.timing import Call
-    from tcgemm.typing import Activation
+from tcgemm.testing.timing import Call
+from tcgemm.typing import Activation
 
 L = TypeVar("L", bound=torch.nn.Linear)
 # Relative Frobenius norm of the difference of two gradients: each rounds the gradient before the

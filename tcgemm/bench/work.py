@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from tcgemm.bench import results_file
-from tcgemm.bench.case import FLOAT8, PASSES
+from tcgemm.bench.case import FLOAT8, PASSES, Case
+from tcgemm.bench.results_file import Row
 from tcgemm.testing import Plan, baseline, operands
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from tcgemm.bench.case import Case
-    from tcgemm.bench.results_file import Row
-    from tcgemm.testing.telemetry import Sampler
-    from tcgemm.testing.timing import Call, Timing
+from tcgemm.testing.telemetry import Sampler
+from tcgemm.testing.timing import Call, Timing
 
 # Epilogues of a linear for which torch has one call, and that call.
 IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"}

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 import tcgemm
-from tcgemm.bench.case import FLOATS
+from tcgemm.bench.case import FLOATS, Case
 from tcgemm.bench.work import (
     ALSO_FUSED,
     Work,
@@ -34,19 +36,12 @@ from tcgemm.bench.work import (
     sparse_baseline,
 )
 from tcgemm.ops.activations import activate
+from tcgemm.ops.prepared import Prepared
 from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.testing import Plan, baseline, numerics, operands, plan
 from tcgemm.testing.operands import Operands
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from torch import Tensor
-
-    from tcgemm.bench.case import Case
-    from tcgemm.ops.prepared import Prepared
-    from tcgemm.testing.timing import Call, Timing
-    from tcgemm.typing import Activation
+from tcgemm.testing.timing import Call, Timing
+from tcgemm.typing import Activation
 
 __all__ = [
     "BUDGET",

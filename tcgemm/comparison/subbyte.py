@@ -6,22 +6,18 @@ same int32 sums and reads two or eight times the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.bench.case import Case
 from tcgemm.testing import Plan, baseline, plan
 from tcgemm.testing.operands import Pool, sets_past_cache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.bench.case import Case
 
 NAMES = tuple(row.name for row in dtypes.SUBBYTE)
 

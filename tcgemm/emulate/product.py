@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes, info
 from tcgemm.emulate import packed, rounding, split_product, sums
@@ -15,10 +16,6 @@ from tcgemm.ops.options import documented, parse
 from tcgemm.packed import PackedWeight
 from tcgemm.sparse import SparseTensor24
 from tcgemm.typing import AddOptions
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from torch import Tensor
 
 from tcgemm.testing.numerics import round_to_tf32
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 # The bits of NaN, and the integers that have them.

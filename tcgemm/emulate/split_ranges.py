@@ -6,12 +6,10 @@ a statistics word, and csrc/kernels/passes/split_fp32_second.cuh makes the decis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from torch import Tensor
 
 THREADS = 256  # of a CTA, kSplitThreads
 VECTOR = 4  # elements in 16 bytes

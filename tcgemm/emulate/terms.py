@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from tcgemm import _lab
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Epilogue(ctypes.Structure):

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import torch
+from torch import Tensor
 
 from tcgemm.integers.subbyte import SubbyteTensor, check_version, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.operands import register_products
+from tcgemm.ops.operators import Operator
 from tcgemm.typing import BinaryOperation, words
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.ops.operators import Operator
 
 _OPS = torch.ops.tcgemm
 OPERATIONS = words(BinaryOperation)

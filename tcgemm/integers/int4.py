@@ -8,20 +8,16 @@ scales, zero points, amax, out. c, bias and residual have gradients as for int8 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from tcgemm.integers.subbyte import SubbyteTensor, check_version, from_bytes, to_bytes
 from tcgemm.ops.arguments import check_flag, wrong_type
 from tcgemm.ops.operands import register_products
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.ops.operators import Operator
+from tcgemm.ops.operators import Operator
 
 _OPS = torch.ops.tcgemm
 _VALUES = {True: (-8, 7), False: (0, 15)}  # the key is `signed`

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from tcgemm import _lab, _library
-from tcgemm.ladder.steps import MOST_PARAMETERS
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.ladder.steps import Step, Variant
+from tcgemm.ladder.steps import MOST_PARAMETERS, Step, Variant
 
 INTS = ("registers", "static_shared", "dynamic_shared", "local_bytes", "threads", "blocks")
 FUNCTION = "ladder"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tcgemm import published
-
-if TYPE_CHECKING:
-    from tcgemm.typing import Layout
+from tcgemm.typing import Layout
 
 MOST_PARAMETERS = 4
 

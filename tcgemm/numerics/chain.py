@@ -6,18 +6,14 @@ float32 on the CPU is never rounded. "low" rounds A and B before both chains.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+
+from torch import Tensor
 
 from tcgemm.numerics.low_precision import lowered, operand
+from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.stream import normal_stream
 from tcgemm.numerics.table import Curve, Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tcgemm.numerics.machine import Machine
 
 ROUNDS, LENGTH = 1000, 20
 SHOWN = (1, 2, 5, 9, 10, 15, 20)  # the lengths in the table

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-
-if TYPE_CHECKING:
-    from torch import Generator, Tensor
+from torch import Generator, Tensor
 
 DISTRIBUTIONS = {
     "normal": "normal numbers, of both signs",

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from tcgemm import emulate
 from tcgemm.emulate import table
 from tcgemm.emulate.instruction import TORCH
+from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.table import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tcgemm.numerics.machine import Machine
 
 SIDE = 1000  # rows and columns of the results
 INSTRUCTIONS = (

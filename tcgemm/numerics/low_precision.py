@@ -7,21 +7,17 @@ numbers before both computations, "FP32" only for the GPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm import published
 from tcgemm.emulate.instruction import TORCH
+from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.stream import normal_stream
 from tcgemm.numerics.table import Table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tcgemm.numerics.machine import Machine
 
 SOURCE = published.DOCUMENTS["003"].short
 ROUNDS = 1000

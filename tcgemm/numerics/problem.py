@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from tcgemm.numerics.data import check_distribution, draw
 from tcgemm.testing.operands import in_layout
 from tcgemm.typing import Layout, words
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SAMPLE = 48  # rows and columns of the result that are computed
 

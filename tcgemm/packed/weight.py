@@ -10,25 +10,21 @@ A PackedWeight is no tensor. product.py multiplies it.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm import dtypes
+from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.operands import Operand
 from tcgemm.packed import arrange
 from tcgemm.packed.codes import dequantized
 from tcgemm.packed.formats import FLOATS, format_of, table_of
 from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
 from tcgemm.packed.stored import Stored
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.ops.epilogue import Epilogue
-    from tcgemm.typing import PackedFormat
+from tcgemm.typing import PackedFormat
 
 _NAME = "tcgemm.PackedWeight"
 FORMAT_VERSION = 1  # of saved objects

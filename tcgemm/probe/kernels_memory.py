@@ -10,13 +10,11 @@ register. The addresses come in the buffer of operands, so that one kernel serve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from tcgemm import _driver
 from tcgemm.probe.kernels_mma import loop, prologue, stop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 WORDS = 4096  # of shared memory
 SLOTS = 8

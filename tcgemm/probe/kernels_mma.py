@@ -8,16 +8,12 @@ and products, out of the loop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tcgemm import _driver
 from tcgemm.emulate import ptx
+from tcgemm.emulate.table import Instruction
 from tcgemm.probe import rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tcgemm.emulate.table import Instruction
 
 SUFFIX = {"r": "b32", "f": "f32", "d": "f64"}
 ZERO = {"r": "0", "f": "0f00000000", "d": "0d0000000000000000"}

@@ -7,16 +7,12 @@ row of 128 bytes of k, with the 128-byte swizzle. Warpgroups have an a of their 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from tcgemm import _driver
 from tcgemm.emulate import ptx
+from tcgemm.emulate.table import Instruction
 from tcgemm.probe.kernels_mma import CELL, SUFFIX, ZERO, loop, prologue, stop
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tcgemm.emulate.table import Instruction
 
 GROUPS = (1, 2, 3)
 COLUMNS = (8, 16, 32, 64, 96, 128, 192, 256)

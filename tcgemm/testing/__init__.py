@@ -14,15 +14,13 @@ numerics.py checks float64 with numpy; nothing else here needs it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from tcgemm.ops.explanation import explain
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.ops.prepared import Prepared
-    from tcgemm.packed import PackedWeight
+from tcgemm.ops.prepared import Prepared
+from tcgemm.packed import PackedWeight
 
 
 class Plan(NamedTuple):

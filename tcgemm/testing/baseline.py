@@ -20,22 +20,18 @@ import contextlib
 import functools
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.dtypes import FP8, INT8
 from tcgemm.ops.activations import activate
 from tcgemm.testing import timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation
+from tcgemm.typing import Activation
 
 # How many of cuSPARSELt's algorithms are timed here, for dtypes with which its own search ends the
 # process. On an H200 (cuSPARSELt 0.8.0, driver 580), the f16 algorithms from number 36 on end with

@@ -29,20 +29,14 @@ For operands that are rounded to tf32 or multiplied by scales, callers pass the 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.testing import operands
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch import Tensor
-
-    from tcgemm.typing import Activation
-
+from tcgemm.typing import Activation
 
 # Half the distance from 1 to the next larger number, for each dtype that rounds.
 UNIT_ROUNDOFF = {

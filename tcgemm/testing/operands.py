@@ -17,21 +17,17 @@ for an operand with less alignment.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import torch
+from torch import Generator, Tensor
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Generator, Tensor
-
-    from tcgemm.sparse.tensor import SparseTensor24
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 # tf32 is no dtype of a tensor. It names a GEMM that rounds its float32 operands to tf32.

@@ -17,19 +17,15 @@ import itertools
 import math
 import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from tcgemm.testing.telemetry import Sampler
 
-    from tcgemm.testing.telemetry import Sampler
-
-    # A call takes the index of the operand set that it works on. Its result is ignored.
-    Call = Callable[[int], object]
-
+# A call takes the index of the operand set that it works on. Its result is ignored.
+Call = Callable[[int], object]
 SLICE_MS = 100.0  # one candidate's slice of a round
 FIRST_MS = 200.0  # one candidate's time before a measurement may end early
 GRAPH_US = 20000.0  # kernel time in one graph: the gap between two replays is small beside it

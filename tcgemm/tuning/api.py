@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 
+from tcgemm.bench.case import Case
 from tcgemm.bench.packed_weight import workload
 from tcgemm.comparison import request
+from tcgemm.comparison.request import DType, Shape
 from tcgemm.comparison.shapes import progress_of
 from tcgemm.ops import query, tuned
 from tcgemm.testing import baseline, machine
 from tcgemm.tuning import measure, products
 from tcgemm.tuning.products import refuse
 from tcgemm.tuning.result import Tuning, line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tcgemm.bench.case import Case
-    from tcgemm.comparison.request import DType, Shape
-    from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
+from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
 
 
 def tune(

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tcgemm import info
 from tcgemm.bench.case import FLOAT8
-from tcgemm.ops.explanation import explain
-
-if TYPE_CHECKING:
-    from tcgemm.bench.workloads import Workload
-    from tcgemm.ops.explanation import Explanation
+from tcgemm.bench.workloads import Workload
+from tcgemm.ops.explanation import Explanation, explain
 
 CLUSTERS = (1, 2, 4)  # CTAs
 CLUSTER_SLICES = 8  # at most, which the CTAs of a cluster add

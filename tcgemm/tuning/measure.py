@@ -8,15 +8,12 @@ choose    the fastest, if it gains more than NOISE on the planned kernel in the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+from tcgemm.bench.workloads import Workload
 from tcgemm.testing import baseline, timing
 from tcgemm.tuning.candidates import ask, candidates, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tcgemm.bench.workloads import Workload
 
 ROUGH_MS = 30.0  # of one candidate
 FINALISTS = 3

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -12,9 +13,6 @@ from tcgemm import dtypes
 from tcgemm.bench.case import FLOAT8, FLOATS, Case
 from tcgemm.comparison import request, subbyte
 from tcgemm.ops import precision as torch_precision
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ROWS = (1, 16, 64, 256, 2048)  # of a layer's input
 OF_F32 = (
