@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from tcgemm.emulate import gemv, rounding, table
 from tcgemm.emulate.chains import BLOCK, Chain, slices_of
 from tcgemm.emulate.instruction import Promotion, columns_of
 from tcgemm.sparse import SparseTensor24
 from tcgemm.sparse.positions import decompress
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 FMA = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
 GROUP = 8  # slices of k whose sums one warp adds: csrc/kernels/passes/add_slices.cuh

@@ -6,21 +6,17 @@ have one sign is at most one unit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from tcgemm import emulate, explain
 from tcgemm.numerics.data import draw
+from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.table import Curve, Table
 from tcgemm.testing.numerics import long_double_difference
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
-
-    from tcgemm.numerics.machine import Machine
 
 SIDE, LONG = 32, 4096
 LARGE = 4096  # rows and columns of the product whose kernel the sums of any length have

@@ -6,18 +6,15 @@ docs/numerics/index.md derives them. Both are first-order in the roundings.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 
+from tcgemm.emulate import Instruction
+from tcgemm.emulate.sums import Kernel
 from tcgemm.numerics.formats import FORMATS
 from tcgemm.testing.numerics import BLOCK, f32_tolerance
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from tcgemm.emulate import Instruction
-    from tcgemm.emulate.sums import Kernel
 
 F32_UNIT = 2.0**-24
 # The largest relative error of the conversion of a block's sum.

@@ -18,7 +18,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.ops import query, tuned
-from tcgemm.sparse import shapes
+from tcgemm.sparse import parts
 
 DTYPES = {name: dtype for dtype, name in dtypes.NAMES.items()}
 PER_BYTE = {"s4": 2, "u4": 2, "b1": 8}  # elements
@@ -111,8 +111,8 @@ def plan(
     dtype_b, result = dtype_b or dtype, DTYPES[out_dtype or RESULTS.get(dtype, dtype)]
     stored = dict.fromkeys("ab", k)
     if sparse:
-        stored[sparse] = shapes.value_columns(k, shapes.default_pattern(DTYPES[dtype]))
-        sizes = (m if sparse == "a" else n, shapes.metadata_columns(stored[sparse]))
+        stored[sparse] = parts.value_columns(k, parts.default_pattern(DTYPES[dtype]))
+        sizes = (m if sparse == "a" else n, parts.metadata_columns(stored[sparse]))
         options[f"sparse_{sparse}"] = meta(sizes, torch.uint8)
     row_major = layout[1] == "N" or sparse == "a", layout[0] == "N" and sparse != "b"
     x = matrix(dtype, batch, m, stored["a"], row_major[0], a, a_address)
