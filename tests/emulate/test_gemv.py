@@ -1,31 +1,25 @@
 """The sums of GEMV kernels, whose warps divide k by blocks of 128 bytes."""
 
+import functools
+
 import pytest
 import torch
 
 from tcgemm import emulate, info
+from tcgemm.emulate.instruction import TORCH
 
 ROWS = [
     row
     for row in info.catalog()
     if row["gemv"] and row["accumulator"] != "s32" and not row["weight_bits"]
 ]
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "tf32": torch.float32,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-}
 PRECISIONS = {"tf32": "high", "f32": "highest"}
 EACH_ROW = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
 
 
 def operands(row, m, n, k):
-    a = torch.randn(m, k, dtype=torch.float64).to(DTYPES[row["input"]])
-    b = torch.randn(n, k, dtype=torch.float64).to(DTYPES[row["input_b"]])
+    a = torch.randn(m, k, dtype=torch.float64).to(TORCH[row["input"]])
+    b = torch.randn(n, k, dtype=torch.float64).to(TORCH[row["input_b"]])
     return a, b.t()
 
 
@@ -49,14 +43,9 @@ def test_the_sums_of_warps_are_added_in_order(row):
         mask = torch.arange(k) // depth % (warps * cluster) == warp
         return mm(row, a.where(mask, torch.zeros((), dtype=a.dtype)), b)
 
-    of_ctas = []
-    for rank in range(cluster):
-        total = of_warp(rank * warps)
-        for warp in range(rank * warps + 1, (rank + 1) * warps):
-            total = total + of_warp(warp)
-        of_ctas.append(total)
-    expected = of_ctas[0] if cluster == 1 else of_ctas[0] + of_ctas[1]
-    assert torch.equal(mm(row, a, b), expected)
+    ctas = [range(rank * warps, (rank + 1) * warps) for rank in range(cluster)]
+    of_ctas = [functools.reduce(torch.add, map(of_warp, cta)) for cta in ctas]
+    assert torch.equal(mm(row, a, b), functools.reduce(torch.add, of_ctas))
 
 
 def test_float64_of_a_block_is_added_by_elements_of_each_lane():

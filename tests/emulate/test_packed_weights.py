@@ -1,5 +1,6 @@
 """emulate.mm with a packed weight: how kernels round it, and the order of their sums."""
 
+import functools
 import math
 from fractions import Fraction
 
@@ -103,10 +104,7 @@ def test_warps_of_gemv_kernels_divide_blocks():
         mask = torch.arange(k) // 64 % warps == warp
         return mm(row, x.where(mask, torch.zeros((), dtype=x.dtype)), weight)
 
-    total = of_warp(0)
-    for warp in range(1, warps):
-        total = total + of_warp(warp)
-    assert torch.equal(mm(row, x, weight), total)
+    assert torch.equal(mm(row, x, weight), functools.reduce(torch.add, map(of_warp, range(warps))))
     assert not torch.equal(mm(row, x, weight), mm(row, x.flip(1), flipped(weight)))
 
 
