@@ -75,6 +75,16 @@ def layer_of(module: torch.nn.Module) -> type[torch.nn.Module] | None:
     return next((base for base in type(module).__mro__ if base in LAYERS), None)
 
 
+def converted(layer: Any, names: Sequence[str]) -> Callable[..., dict[str, Any]]:
+    """The `state` of an Exchange that takes the attributes `names` of what from_linear makes."""
+
+    def state(module: torch.nn.Module, **options: Any) -> dict[str, Any]:
+        attributes = vars(layer.from_linear(module, **options))
+        return {name: attributes[name] for name in names}
+
+    return state
+
+
 def why_not_converted(module: Any, dtypes: Sequence[torch.dtype], action: str) -> str | None:
     """The reason why a module cannot become a layer that stores its weight in another form.
 

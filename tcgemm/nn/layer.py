@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tcgemm.ops.activations import ACTIVATIONS
+from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.typing import Activation
 
 
@@ -110,6 +111,17 @@ class Layer(torch.nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
         self._after_load(loading, result)
+
+    def _refuse_dtensor(self, x: object) -> None:
+        """Raises RuntimeError if x is a DTensor. Layers that can be parallel have `_parts`."""
+        if torch.compiler.is_compiling() or not is_dtensor(x):
+            return
+        styles = "make the layer parallel with the styles of tcgemm.integrations.tensor_parallel, "
+        raise RuntimeError(
+            f"tcgemm.nn.{self._LAYER}: x is a DTensor, but the weight is not; "
+            f"{styles + 'or ' if hasattr(self, '_parts') else ''}pass x.full_tensor(), or "
+            "x.to_local() if it is sharded by rows."
+        )
 
     def _shown(self) -> dict[str, Any]:
         """What extra_repr shows of one class. It leaves out what is None."""

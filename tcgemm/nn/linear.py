@@ -12,18 +12,13 @@ from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Layer
 from tcgemm.ops import explanation, functional, precision
-from tcgemm.ops._torch_private import transforms_active
+from tcgemm.ops._torch_private import is_exporting, transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.prepared import Prepared, capturing
 from tcgemm.ops.prepared import prepare as prepare_weight
 from tcgemm.typing import Activation, LinearOptions
 
 _compiling = torch.compiler.is_compiling
-
-
-def _exporting() -> bool:
-    """Does torch.export trace this call? is_exporting() is also true under torch.compile."""
-    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 
 def _on_gpu(weight: Tensor) -> bool:
@@ -157,7 +152,7 @@ class Linear(Layer, torch.nn.Linear):
 
     def _prepared_weight(self, weight: Tensor) -> Prepared | None:
         """The Prepared weight, kept or new; None if neither is possible."""
-        if _exporting():
+        if is_exporting():
             return None
         prepared = self._prepared
         recorded = not _compiling() and capturing(weight)

@@ -23,7 +23,6 @@ from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
 from tcgemm.ops import functional
-from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
 from tcgemm.packed.pack import pack_weight
 from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
@@ -252,11 +251,7 @@ class PackedLinear(StoredWeight):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
-        if not _compiling() and is_dtensor(input):
-            raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but the weight is not; pass x.full_tensor(), or "
-                "x.to_local() if it is sharded by rows."
-            )
+        self._refuse_dtensor(input)
         return functional.linear(
             input,
             self.packed,
@@ -363,11 +358,6 @@ _STATE = (
 _OPTIONS = ("format", "group_size", "method", "zero_points", "scale_dtype", "table")
 
 
-def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
-    layer = PackedLinear.from_linear(module, **options)
-    return {name: vars(layer)[name] for name in _STATE}
-
-
 def _why_not(
     module: Any, format: str = "int4", group_size: Any = "default", **_: Any
 ) -> str | None:
@@ -386,7 +376,7 @@ exchange.register(
         layer=PackedLinear,
         options=(*_OPTIONS, "batch_invariant"),
         names=(*_STATE, "_packed"),
-        state=_state,
+        state=exchange.converted(PackedLinear, _STATE),
         why_not=_why_not,
         caches=("_packed",),
     )

@@ -22,13 +22,8 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
-from tcgemm.ops.dtensor import is_dtensor, local_bias
-from tcgemm.quant.linear import (
-    SOURCES,
-    check_invariant,
-    check_options,
-    quantized_linear,
-)
+from tcgemm.ops.dtensor import local_bias
+from tcgemm.quant.linear import SOURCES, check_invariant, check_options, quantized_linear
 from tcgemm.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.quant.weight import QuantizedWeight, view_bytes
 from tcgemm.typing import Activation, WeightGranularity
@@ -172,12 +167,7 @@ class QuantLinear(StoredWeight):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.quantized_linear."""
-        if not _compiling() and is_dtensor(input):
-            raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but the weight is not; make the layer parallel with the "
-                "styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), or "
-                "x.to_local() if it is sharded by rows."
-            )
+        self._refuse_dtensor(input)
         values, bias = self._values(), local_bias(self.bias, self._parts)
         return quantized_linear(
             input,
@@ -250,17 +240,12 @@ _STATE = (
 )
 
 
-def _state(module: torch.nn.Linear, **options: Any) -> dict[str, Any]:
-    layer = QuantLinear.from_linear(module, **options)
-    return {name: vars(layer)[name] for name in _STATE}
-
-
 exchange.register(
     exchange.Exchange(
         layer=QuantLinear,
         options=("dtype", "granularity", "batch_invariant"),
         names=_STATE,
-        state=_state,
+        state=exchange.converted(QuantLinear, _STATE),
         why_not=lambda module, **_: exchange.why_not_converted(module, SOURCES, "quantised"),
     )
 )

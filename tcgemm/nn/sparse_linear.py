@@ -250,12 +250,7 @@ class SparseLinear24(SparseState):
     def _multiply(self, input: Any) -> Tensor:
         weight: Any
         is_constant = not (self.training or _compiling())
-        if not _compiling() and is_dtensor(input):
-            raise RuntimeError(
-                f"{_NAME}: x is a DTensor, but the weight is not; make the layer parallel with the "
-                "styles of tcgemm.integrations.tensor_parallel, or pass x.full_tensor(), or "
-                "x.to_local() if it is sharded by rows."
-            )
+        self._refuse_dtensor(input)
         if is_constant:
             self._check_positions()
         if is_exporting() or (not _compiling() and is_tracing()):  # by torch.jit.trace
