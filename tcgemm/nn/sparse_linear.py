@@ -32,7 +32,7 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
-from tcgemm.ops.epilogue import Epilogue, epilogue_of
+from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepared import TensorVersionGuard
 from tcgemm.sparse.fast_path import Operands, metadata_argument, operands_of
@@ -313,7 +313,7 @@ class SparseLinear24(SparseState):
     def _epilogue(self, dtype: torch.dtype) -> Epilogue:
         """Of a call past tcgemm.linear, which multiplies float32 as tf32."""
         precision = "high" if dtype is torch.float32 else None
-        return epilogue_of(
+        return Epilogue(
             activation=self.activation, precision=precision, batch_invariant=self.batch_invariant
         )
 

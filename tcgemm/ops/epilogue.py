@@ -88,11 +88,6 @@ _new = tuple.__new__  # Epilogue(...) takes 0.2 us
 _new_epilogue = Epilogue.__new__  # the class itself takes 0.1 us more
 
 
-def epilogue_of(**options: Any) -> Epilogue:
-    """The Epilogue with these options: see from_options."""
-    return from_options(options)
-
-
 def from_options(options: dict[str, Any]) -> Epilogue:
     """The Epilogue of options by name. All calls with the default options share one object.
 

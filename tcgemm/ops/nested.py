@@ -13,11 +13,6 @@ from tcgemm.ops.operands import products
 from tcgemm.ops.operators import LINEAR
 
 
-def is_jagged(tensor: object) -> bool:
-    """Is this a NestedTensor of the layout for sequences of different lengths?"""
-    return isinstance(tensor, NestedTensor)
-
-
 def _refuse(name, argument, what, mend):
     raise RuntimeError(f"tcgemm.{name}: {argument} {what}, but x is a jagged NestedTensor; {mend}.")
 
@@ -25,7 +20,7 @@ def _refuse(name, argument, what, mend):
 def _rows_of(name, argument, tensor, x):
     """The tensor for all rows of x: the values of one with the same lengths, or one row."""
     ragged = ragged_dim(x)
-    if is_jagged(tensor):
+    if isinstance(tensor, NestedTensor):
         if tensor.dim() != x.dim() or tensor.shape[ragged] != x.shape[ragged]:
             _refuse(name, argument, "has other lengths", "pass one made from x's offsets")
         return tensor.values()
@@ -71,7 +66,7 @@ def _like(x, values):
 
 def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
     """The product of a jagged x, if it is linear."""
-    if op is not LINEAR or out is not None or not is_jagged(a):
+    if op is not LINEAR or out is not None or not isinstance(a, NestedTensor):
         return NotImplemented
     options = op.keywords(epilogue) | scales.keywords() | {"residual": residual}
     if amax is not False:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tcgemm.ops._torch_private import no_torch_function
 from tcgemm.ops.arguments import refusal
-from tcgemm.ops.epilogue import DESCRIBED, NO_SCALES, Epilogue, epilogue_of
+from tcgemm.ops.epilogue import DESCRIBED, NO_SCALES, Epilogue
 from tcgemm.ops.operator_table import Function, Register, registers_in
 from tcgemm.ops.operators import ALL, Scaled
 
@@ -200,7 +200,7 @@ def _described(
 ):
     """explain or check_layout."""
     refuse_others(kind, name, dict(zip(DESCRIBED, others, strict=False)) | options)
-    epilogue = epilogue_of(out_dtype=out_dtype, precision=precision)
+    epilogue = Epilogue(out_dtype=out_dtype, precision=precision)
     a, b, forms, epilogue = stored(name, ("a", "b"), a, b, epilogue)
     forms |= {"out_dtype": epilogue.out_dtype, "precision": epilogue.precision}
     return operator(a, b, *others, **options, **forms)

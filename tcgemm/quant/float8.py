@@ -34,7 +34,7 @@ from tcgemm.ops._torch_private import (
     under_transform,
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
-from tcgemm.ops.epilogue import Scales, epilogue_of
+from tcgemm.ops.epilogue import Epilogue, Scales
 from tcgemm.ops.operators import Scaled
 from tcgemm.quant.weight import QuantizedWeight
 from tcgemm.typing import Activation, Precision
@@ -140,7 +140,7 @@ def quantize(
 
 
 def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
-    epilogue = epilogue_of(activation=activation, out_dtype=dtype, precision=precision)
+    epilogue = Epilogue(activation=activation, out_dtype=dtype, precision=precision)
     return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
 
 

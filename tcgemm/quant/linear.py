@@ -23,9 +23,9 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
-from tcgemm.ops._torch_private import any_autocast_enabled
+from tcgemm.ops._torch_private import NestedTensor, any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
-from tcgemm.ops.epilogue import Epilogue, Scales, epilogue_of, from_options
+from tcgemm.ops.epilogue import Epilogue, Scales, from_options
 from tcgemm.ops.operators import Operands, Operator, Scaled, Tensors
 from tcgemm.quant.quantize import dequantize, wrong_dtype
 from tcgemm.typing import Activation, Precision, WeightGranularity, words
@@ -148,7 +148,7 @@ def _forward(
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
     options["out_dtype"] = options.get("out_dtype") or x.dtype
-    out = call.run(x8, weight.t(), None, bias, residual, epilogue_of(**options))
+    out = call.run(x8, weight.t(), None, bias, residual, from_options(options))
     return out.squeeze(0) if vector else out
 
 
@@ -242,7 +242,7 @@ def quantized_linear(
     if traced or overridden:
         own = {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
         keywords = options | own | {"residual": residual}
-        if nested.is_jagged(x):
+        if isinstance(x, NestedTensor):
             operands = (OPERATOR.name, x, weight, bias)
             return nested.linear(quantized_linear, *operands, rows=("residual",), **keywords)
         if overridden:
