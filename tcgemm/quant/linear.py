@@ -25,7 +25,7 @@ from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import NestedTensor, any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
-from tcgemm.ops.epilogue import Epilogue, Scales, from_options
+from tcgemm.ops.epilogue import Epilogue, Scales, shared
 from tcgemm.ops.operators import Operands, Operator, Scaled, Tensors
 from tcgemm.quant.quantize import dequantize, wrong_dtype
 from tcgemm.typing import Activation, Precision, WeightGranularity, words
@@ -148,7 +148,7 @@ def _forward(
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
     options["out_dtype"] = options.get("out_dtype") or x.dtype
-    out = call.run(x8, weight.t(), None, bias, residual, from_options(options))
+    out = call.run(x8, weight.t(), None, bias, residual, shared(Epilogue(**options)))
     return out.squeeze(0) if vector else out
 
 
@@ -255,7 +255,7 @@ def quantized_linear(
     if batch_invariant:
         check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, _work(x, weight), dtype=dtype, granularity=granularity)
-    epilogue = from_options(options)
+    epilogue = shared(Epilogue(**options))
     operands = (x, weight, None, bias, residual)
     if traced:
         check_words(OPERATOR.name, epilogue)
