@@ -43,8 +43,8 @@ def parse(
     try:
         for name in options:
             values[places[name]] = options[name]
-    except KeyError:
-        raise _unknown(function, name) from None
+    except KeyError as error:
+        raise _unknown(function, error.args[0]) from None
     epilogue = _new(Epilogue, values[_EPILOGUE])
     scale_a, scale_b, zero_a, zero_b, scale_out = scales = values[_SCALES]
     if scale_a is scale_b is zero_a is zero_b is scale_out is None:
