@@ -10,13 +10,15 @@ examples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from tcgemm.ops.epilogue import ADDENDS, Scales
 from tcgemm.ops.operators import MATMUL, PLAIN, SCALED, SCALED_AMAX, WITH_Z, Scaled
+
+Rule = Callable[..., Any]  # (info, in_dims, *args, **kwargs) -> (result, its vmapped dimension)
 
 
 def _batch_first(tensor, dim):
@@ -48,12 +50,14 @@ def _run(constants, others, a, b, c, *rest):
 
 
 def _batching_rule(op):
+    each = one_by_one(op.default)
+
     def rule(info, in_dims, *args, **kwargs):
         call, (a, b, *addends, epilogue) = op.bind(args, kwargs)
         batches, (batch_a, batch_b, *addend_batches, _epilogue) = op.bind(in_dims, {})
         one = op.constant_names and (batches.constants.scale_out is not None or call.sparse)
         if op.amax or one:
-            return loop_over_examples(op.default, info, in_dims, args, kwargs)
+            return each(info, in_dims, *args, **kwargs)
 
         dims_a = a.dim() - (batch_a is not None)
         dims_b = b.dim() - (batch_b is not None)
@@ -86,54 +90,47 @@ def _batching_rule(op):
     return rule
 
 
-def loop_over_examples(
-    function: Callable[..., Any],
-    info: Any,
-    in_dims: Sequence[int | None],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> tuple[Any, Any]:
-    """Calls the function once for each example and stacks the results."""
-    results = [
-        function(
-            *(
-                arg if dim is None else arg.select(dim, index)
-                for arg, dim in zip(args, in_dims, strict=True)
-            ),
-            **kwargs,
-        )
-        for index in range(info.batch_size)
-    ]
-    if isinstance(results[0], tuple):
-        outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
-        return outs, (0,) * len(outs)
-    return torch.stack(results), 0
+def one_by_one(function: Callable[..., Any]) -> Rule:
+    """The rule that calls the function once for each example and stacks the results."""
+
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any, **kwargs: Any) -> Any:
+        results = [
+            function(
+                *(
+                    arg if dim is None else arg.select(dim, index)
+                    for arg, dim in zip(args, in_dims, strict=True)
+                ),
+                **kwargs,
+            )
+            for index in range(info.batch_size)
+        ]
+        if isinstance(results[0], tuple):
+            outs = tuple(torch.stack(parts) for parts in zip(*results, strict=True))
+            return outs, (0,) * len(outs)
+        return torch.stack(results), 0
+
+    return rule
 
 
-def join_rows(
-    function: Callable[..., Any],
-    info: Any,
-    in_dims: Sequence[int | None],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-) -> tuple[Any, Any]:
-    """One product of the rows of all examples, if only the first operand is mapped over; else one
-    for each example."""
-    batch, *others = in_dims
-    if batch is None or any(dim is not None for dim in others):
-        return loop_over_examples(function, info, in_dims, args, kwargs)
-    a, *rest = args
-    return function(a.movedim(batch, 0), *rest, **kwargs), 0
+def joined_rows(function: Callable[..., Any]) -> Rule:
+    """The rule of one product of the rows of all examples, if only the first operand is mapped
+    over; else one_by_one."""
+    each = one_by_one(function)
+
+    def rule(info: Any, in_dims: Sequence[int | None], *args: Any, **kwargs: Any) -> Any:
+        batch, *others = in_dims
+        if batch is None or any(dim is not None for dim in others):
+            return each(info, in_dims, *args, **kwargs)
+        a, *rest = args
+        return function(a.movedim(batch, 0), *rest, **kwargs), 0
+
+    return rule
 
 
 def register_one_by_one(name: str, overload: str = "default") -> None:
     """Gives an operator a batching rule that is a loop over the examples."""
     op = getattr(getattr(torch.ops.tcgemm, name), overload)
-
-    def rule(info, in_dims, *args, **kwargs):
-        return loop_over_examples(op, info, in_dims, args, kwargs)
-
-    torch.library.register_vmap(op, rule)
+    torch.library.register_vmap(op, one_by_one(op))
 
 
 for _op in (*PLAIN, SCALED, SCALED_AMAX):

@@ -129,17 +129,13 @@ class PackedProduct(Operator):
         return super().lower(result, a_dims, 2)
 
 
-def _vmap(info, in_dims, *args, **kwargs):
-    return vmap.join_rows(OPERATOR.default, info, in_dims, args, kwargs)
-
-
 OPERATOR: PackedProduct = PackedProduct()
 OPERATOR_AMAX: PackedProduct = PackedProduct(amax=True)
 for _op in (OPERATOR, OPERATOR_AMAX):
     fake.register(_op, lambda _op, arguments: (*arguments["a"].shape[:-1], arguments["n"]))
     autograd.register(_op)
     flops.count(_op)
-torch.library.register_vmap("tcgemm::packed_mm", _vmap)
+torch.library.register_vmap("tcgemm::packed_mm", vmap.joined_rows(OPERATOR.default))
 vmap.register_one_by_one("packed_mm_amax")
 vmap.register_one_by_one("packed_mm", "with_z")
 autograd.register_constant("packed_mm", "with_z")

@@ -160,9 +160,8 @@ def _fake(x, weight, weight_scale=None, *addends, dtype=None, granularity, out_d
 
 def _vmap(info, in_dims, *args, **kwargs):
     """With the granularity "tensor" each example has a scale of its own."""
-    if kwargs["granularity"] == "tensor":
-        return vmap.loop_over_examples(OPERATOR.default, info, in_dims, args, kwargs)
-    return vmap.join_rows(OPERATOR.default, info, in_dims, args, kwargs)
+    rule = vmap.one_by_one if kwargs["granularity"] == "tensor" else vmap.joined_rows
+    return rule(OPERATOR.default)(info, in_dims, *args, **kwargs)
 
 
 _library.impl("quantized_linear", _forward, "CompositeExplicitAutograd")
