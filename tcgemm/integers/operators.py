@@ -1,7 +1,5 @@
 """The operators of sub-byte operands as fakes, batching rules and FLOP counts see them."""
 
-import torch
-
 from tcgemm.ops import fake
 from tcgemm.ops.flops import count
 from tcgemm.ops.operators import SCALED, Operator
@@ -13,10 +11,6 @@ class Int4Product(Operator):
 
     positional: tuple[str, ...] = SCALED.positional[:-3]  # without the other forms of operands
     per_byte: int = 2
-
-    def __init__(self, name: str, *, amax: bool = False) -> None:
-        super().__init__(name)
-        self.amax = amax
 
 
 class BinaryProduct(Operator):
@@ -30,8 +24,6 @@ INT4 = (Int4Product("_int4_mm"), Int4Product("_int4_mm_amax", amax=True))
 BINARY = BinaryProduct("_binary_mm")
 for _op in (*INT4, BINARY):
     # Products of the bytes, which are uint8, have the dtypes of products of int4 and of bits.
-    torch.library.register_fake(_op.default, fake.gemm(_op))
-    if _op.out is not None:
-        torch.library.register_fake(_op.out, fake.writes_out(_op))
+    fake.register(_op)
     register_one_by_one(_op.name)
     count(_op)
