@@ -12,7 +12,7 @@ from tcgemm.emulate import packed, rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
 from tcgemm.integers import BinaryTensor, Int4Tensor
 from tcgemm.ops.explanation import explain
-from tcgemm.ops.options import documented, parse
+from tcgemm.ops.options import documented, read
 from tcgemm.packed import PackedWeight
 from tcgemm.sparse import SparseTensor24
 from tcgemm.typing import AddOptions
@@ -93,7 +93,7 @@ def mm(
     """
     if not isinstance(device, str):
         raise TypeError(f'device is {device!r}, but emulate.mm needs the name of a GPU: "H200".')
-    bias, residual, out, epilogue, scales, amax = parse("emulate.mm", dict(options))
+    bias, residual, out, epilogue, scales, amax = read("emulate.mm", options)
     plan = explain(a, b, c=c, device=device, kernel=kernel, **options)
     activation, out_dtype = epilogue.activation, epilogue.out_dtype
     scale_a, scale_b, zero_a, zero_b, scale_out = scales

@@ -88,8 +88,13 @@ def run(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue
             return None
         tensors = op.tensors(a, b, c, bias, residual)
         for tensor in tensors:
-            if tensor is not None and not (
-                is_plain(tensor) and (tensor.is_cuda if cuda else tensor.is_cpu)
+            if tensor is None or tensor is a or tensor is b:
+                continue
+            if (
+                type(tensor) not in DENSE
+                or not (tensor.is_cuda if cuda else tensor.is_cpu)
+                or tensor.is_neg()
+                or tensor._is_zerotensor()
             ):
                 return None
         return op.kernel(keys, *tensors, **op.keywords(epilogue))

@@ -12,7 +12,7 @@ from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.markup import escape
 from tcgemm.ops.operands import Operand
 from tcgemm.ops.operators import MATMUL
-from tcgemm.ops.options import documented, parse
+from tcgemm.ops.options import documented, read
 from tcgemm.typing import ExplainOptions
 
 
@@ -226,7 +226,7 @@ def explained(
     if torch.compiler.is_compiling():
         ask: Any = torch.compiler.disable(explained)
         return ask(name, a, b, c, device, kernel, **options)
-    bias, residual, out, epilogue, scales, amax = parse(name, options)
+    bias, residual, out, epilogue, scales, amax = read(name, options)
     if epilogue.precision is None and getattr(a, "dtype", None) is torch.float32:
         # The answer is for a GPU.
         epilogue = epilogue.with_precision(torch_precision.default())
