@@ -7,6 +7,7 @@ dispatcher gets the call.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,14 +21,14 @@ from tcgemm.ops._torch_private import (
     is_tracing,
     transforms_active,
 )
-from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.epilogue import DEFAULT, Epilogue
 
 if TYPE_CHECKING:
-    from tcgemm.ops.epilogue import Epilogue
     from tcgemm.ops.operators import Operator
 
 DENSE = (torch.Tensor, torch.nn.Parameter)
 _compiling = torch.compiler.is_compiling
+_keywords = lru_cache(1024)(Epilogue.keywords)  # 0.1 us less
 CPU, CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 
 
@@ -97,6 +98,8 @@ def run(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue
                 or tensor._is_zerotensor()
             ):
                 return None
+        if op.kernel_name is None:
+            return op.kernel(keys, *tensors, **_keywords(epilogue))
         return op.kernel(keys, *tensors, **op.keywords(epilogue))
-    except RuntimeError:
+    except (RuntimeError, TypeError):  # TypeError: an option has no hash
         return None

@@ -154,3 +154,14 @@ def test_errors_are_those_of_the_operator(direct_calls):
     assert str(error.value) == str(other.value)
     assert direct.run(LINEAR, a.to_sparse(), b.t(), None, None, None, DEFAULT) is None
     assert not any(direct_calls)
+
+
+@pytest.mark.parametrize(
+    "options", [{"activation": ["relu"]}, {"alpha": 2.75 + 0j}, {"alpha": [1]}]
+)
+def test_an_option_of_a_wrong_type(direct_calls, options):
+    """One without a hash, or equal to a good one, leaves the call to the dispatcher."""
+    a, b = operands()
+    for _ in range(2):
+        with pytest.raises(TypeError, match="must be"):
+            tcgemm.mm(a, b, **options)

@@ -38,12 +38,12 @@ def test_each_function_has_its_own_options():
 
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_an_equal_number_of_a_wrong_type(name):
-    """complex(2) is equal to 2.0, and the operators refuse it."""
+    """complex(2.25) equals 2.25. The operators refuse it, and it is not kept."""
     a, b, c = torch.ones(2, 4), torch.ones(4, 3), torch.ones(2, 3)
-    with pytest.raises(TypeError, match=f"{name} is .2.0j."):
-        tcgemm.addmm(c, a, b, **{name: complex(2)})
-    expected = torch.addmm(c, a, b, **{name: 2.0})
-    torch.testing.assert_close(tcgemm.addmm(c, a, b, **{name: 2.0}), expected)
+    with pytest.raises(TypeError, match=f"{name} is .2.25.0j."):
+        tcgemm.addmm(c, a, b, **{name: complex(2.25)})
+    expected = torch.addmm(c, a, b, **{name: 2.25})
+    torch.testing.assert_close(tcgemm.addmm(c, a, b, **{name: 2.25}), expected)
 
 
 @pytest.mark.parametrize("scale", ["scale_a", "scale_out", "zero_a"])
