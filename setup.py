@@ -1,7 +1,7 @@
 """Builds the operator library by a ninja file of its own.
 
     csrc/{ops,plan,cpu,launch,kernels}/  --ninja-->  tcgemm/libtcgemm.so      no Python, any torch
-    csrc/{emulate,ladder}/               --ninja-->  tcgemm/libtcgemm_lab.so  no torch either
+    csrc/{emulate,lab}/                  --ninja-->  tcgemm/libtcgemm_lab.so  no torch either
 
 Why not torch's CUDAExtension: it has no flags per file (wgmma code exists for sm_90a alone, fp8 for
 sm_89 and later, all else also for sm_80), it links Python, and it wants a GPU or an architecture
@@ -40,9 +40,8 @@ from setup_toolchain import escape, shell  # noqa: E402
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
-LAB_FOLDERS = ("csrc/emulate/", "csrc/ladder/")  # the second one needs CUDA
-LADDER_SOURCES = "tcgemm/ladder/csrc"  # where a wheel has them: tcgemm/ladder/sources.py
-STORED = ("probe", "ladder")  # folders of benchmarks/results that are packed
+LAB_FOLDERS = ("csrc/emulate/", "csrc/lab/")  # the second one needs CUDA
+LADDER_SOURCES = "tcgemm/lab/ladder/csrc"  # where a wheel has them: tcgemm/lab/ladder/sources.py
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
 # The user's torch brings these; the library must use that copy.
@@ -399,23 +398,17 @@ class Build(build):
 
 
 class BuildPy(build_py):
-    """build_py that packs stored results for tcgemm/_stored.py, and the sources of the ladders."""
+    """build_py that packs the sources of the ladders."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
-        for file in sorted((ROOT / "benchmarks/results").glob("*/*.json")):
-            if file.parent.name in STORED:
-                self.pack(file, f"tcgemm/results/{file.parent.name}")
-        for file in sorted((ROOT / "csrc/ladder").iterdir()):
+        target = Path(self.build_lib) / LADDER_SOURCES
+        target.mkdir(parents=True, exist_ok=True)
+        for file in sorted((ROOT / "csrc/lab").iterdir()):
             if file.suffix in (".cu", ".cuh", ".h"):
-                self.pack(file, LADDER_SOURCES)
-
-    def pack(self, file: Path, folder: str) -> None:
-        target = Path(self.build_lib) / folder / file.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
+                shutil.copy2(file, target / file.name)
 
 
 class BuildExt(build_ext):

@@ -24,16 +24,21 @@ FACTS = ("gpu", "driver", "torch", "cuda", "date")
 NEEDED = "The notebooks run by nbclient: pip install nbclient ipykernel"
 
 
+def paths() -> dict[str, Path]:
+    """The file of each notebook by its name, the name without a suffix."""
+    return {path.stem: path for path in sorted(FOLDER.rglob("*.ipynb"))}
+
+
 def names() -> list[str]:
-    """The notebooks, without their suffix."""
-    return sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+    """The names of the notebooks."""
+    return sorted(paths())
 
 
 def read(name: str) -> Any:
     """The notebook, as nbformat has it."""
     import nbformat
 
-    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    return nbformat.read(paths()[name], as_version=4)
 
 
 def execute(notebook: Any, folder: Path) -> None:
@@ -82,7 +87,6 @@ def main(arguments: Sequence[str]) -> int:
     failure = False
     for name in options.notebooks or names():
         notebook = read(name)
-        options.out.mkdir(parents=True, exist_ok=True)
         try:
             with tempfile.TemporaryDirectory() as folder:
                 execute(notebook, Path(folder))
@@ -91,6 +95,8 @@ def main(arguments: Sequence[str]) -> int:
             failure = True
             continue
         record(notebook, device, options.commit)
-        nbformat.write(notebook, options.out / f"{name}.ipynb")
+        path = options.out / paths()[name].relative_to(FOLDER)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, path)
         print(f"{name}: executed on {notebook.metadata['tcgemm']['gpu']}", flush=True)
     return int(failure)

@@ -1,4 +1,4 @@
-// Instructions of csrc/ladder alone: mma.sync.m16n8k8 with float16 sums (PTX ISA 9.7.14.5.7), which
+// Instructions of csrc/lab alone: mma.sync.m16n8k8 with float16 sums (PTX ISA 9.7.14.5.7), which
 // is HMMA.1688 of Turing, and a shared store of 16 bytes. Both keep their order in the program.
 #pragma once
 

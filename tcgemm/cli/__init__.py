@@ -20,9 +20,11 @@ from tcgemm import info
 from tcgemm.testing import command_line
 from tcgemm.version import __version__
 
-# The module tcgemm.cli.<command> has run(arguments), which returns the exit status. It is imported
-# when its command is called: the demo needs packages that the other commands do not.
-COMMANDS = ("demo", "bench", "compare", "tune", "explain", "numerics", "model", "probe", "ladder")
+# The module of a command has run(arguments), which returns the exit status. It is imported when the
+# command is called: the demo needs packages that the other commands do not.
+_HERE = ("demo", "bench", "compare", "tune", "explain", "numerics")
+COMMANDS = {name: f"tcgemm.cli.{name}" for name in _HERE}
+COMMANDS |= {name: f"tcgemm.lab.{name}.command" for name in ("model", "probe", "ladder")}
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +36,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("command", nargs="?", choices=COMMANDS)
     if arguments and arguments[0] in COMMANDS:
-        command = importlib.import_module(f"{__name__}.{arguments[0]}")
+        command = importlib.import_module(COMMANDS[arguments[0]])
         return command.run(arguments[1:])
     options = parser.parse_args(arguments)
     print(info.support_table() if options.support_table else info.report())

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from tcgemm import _lab, dtypes
-from tcgemm.emulate import table
+from tcgemm import dtypes
+from tcgemm.emulate import lab_library, table
 from tcgemm.sparse.parts import metadata_columns
 from tcgemm.sparse.positions import unpack_positions
 
@@ -242,7 +242,7 @@ def multiply(
         promoted=0 if promotion is None else promotion.stored,
         **{name: tensor.data_ptr() for name, tensor in read.items()},
     )
-    if _lab.function("mma", _Mma)(ctypes.byref(call)):
+    if lab_library.function("mma", _Mma)(ctypes.byref(call)):
         raise MemoryError(
             f"The emulator has no memory for operands of shapes {tuple(a.shape)} and "
             f"{tuple(b.shape)}; emulate some rows of a and columns of b: their bits are the same."

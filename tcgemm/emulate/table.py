@@ -6,7 +6,7 @@ import ctypes
 import functools
 from dataclasses import dataclass
 
-from tcgemm import _lab
+from tcgemm.emulate import lab_library
 
 GPUS = ("Volta", "Turing", "Ampere", "Ada", "Hopper")
 METHODS = ("blocks", "two halves", "FMA chain", "integer", "XOR and count")
@@ -128,7 +128,7 @@ def _instruction(row: _Row) -> Instruction:
 @functools.cache
 def rows() -> dict[tuple[str, str], tuple[Instruction, _Row]]:
     """(architecture, name of the instruction) -> the instruction, and the library's row."""
-    read = _lab.function("instruction", _Row)
+    read = lab_library.function("instruction", _Row)
     result = {}
     for gpu in range(len(GPUS)):
         index, answer = 0, 0

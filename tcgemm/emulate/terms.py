@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tcgemm import _lab
+from tcgemm.emulate import lab_library
 
 
 class _Epilogue(ctypes.Structure):
@@ -89,7 +89,7 @@ class Terms:
             one_scale_b=self.scale_b is not None and self.scale_b.numel() == 1,
             **{name: x.data_ptr() for name, x in read.items()},
         )
-        _lab.function("epilogue", _Epilogue)(ctypes.byref(call))
+        lab_library.function("epilogue", _Epilogue)(ctypes.byref(call))
         return values
 
 

@@ -9,7 +9,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from tcgemm import _lab
+from tcgemm.emulate import lab_library
 
 SEED = 123456
 
@@ -24,5 +24,5 @@ def normal_stream(count: int, seed: int = SEED) -> Tensor:
     """The first `count` numbers of the stream, float32."""
     numbers = torch.empty(count)
     call = _NormalStream(count, seed, numbers.data_ptr())
-    _lab.function("normal", _NormalStream)(ctypes.byref(call))
+    lab_library.function("normal", _NormalStream)(ctypes.byref(call))
     return numbers

@@ -1,5 +1,5 @@
 """A build without the lab (TCGEMM_BUILD_LAB=0) has no emulator to test."""
 
-from tcgemm import _lab
+from tcgemm.emulate import lab_library
 
-collect_ignore_glob = [] if _lab.path().is_file() else ["test_*.py"]
+collect_ignore_glob = [] if lab_library.path().is_file() else ["test_*.py"]

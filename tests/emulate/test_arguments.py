@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm import _lab, emulate
+from tcgemm import emulate
+from tcgemm.emulate import lab_library
 
 from support.programs import last_error
 
@@ -202,6 +203,6 @@ def test_another_layout_of_a_structure_is_refused():
         _fields_ = [("k", ctypes.c_int64)]
 
     with pytest.raises(ImportError, match="of another version than this package"):
-        _lab.function("mma", Shorter)
+        lab_library.function("mma", Shorter)
     with pytest.raises(ImportError, match="of another version than this package"):
-        _lab.function("mmma", Shorter)
+        lab_library.function("mmma", Shorter)

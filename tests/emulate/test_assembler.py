@@ -7,8 +7,8 @@ import pytest
 
 from tcgemm import emulate
 from tcgemm.emulate import ptx
-from tcgemm.probe import sass
-from tcgemm.probe.rows import TARGETS
+from tcgemm.lab.probe import sass
+from tcgemm.lab.probe.rows import TARGETS
 
 PTXAS = sass.tool("ptxas")
 

@@ -6,12 +6,12 @@ import torch
 from tcgemm import cli, emulate
 from tcgemm.emulate import ptx
 from tcgemm.emulate.instruction import TORCH
+from tcgemm.lab.probe import sass
+from tcgemm.lab.probe.rows import TARGETS
 from tcgemm.numerics import device
 from tcgemm.numerics.integers import RANGES
 from tcgemm.numerics.low_precision import truncate_tf32
 from tcgemm.numerics.machine import Machine
-from tcgemm.probe import sass
-from tcgemm.probe.rows import TARGETS
 
 DENSE = [row for row in emulate.instructions("Hopper") if row.family == "mma"]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tcgemm import _lab, _library, info
+from tcgemm import _library, info
+from tcgemm.emulate import lab_library
 
 from support import programs
 
@@ -94,7 +95,7 @@ def test_library_exports_nothing():
     assert not [name for kind, name in dynamic_symbols() if kind in "TDBRWVui"]
 
 
-@pytest.mark.parametrize(("path", "limit"), [(LIBRARY, LIMIT), (_lab.path(), LAB_LIMIT)])
+@pytest.mark.parametrize(("path", "limit"), [(LIBRARY, LIMIT), (lab_library.path(), LAB_LIMIT)])
 def test_library_is_small(path, limit):
     if not path.is_file():
         pytest.skip(f"{path.name} is not built: TCGEMM_BUILD_LAB=0")

@@ -64,7 +64,7 @@ def test_the_lab_of_a_cpu_build_is_the_emulator(monkeypatch):
             for path in (ROOT / folder).iterdir()
             if path.suffix in (".cpp", ".cu")
         )
-        for folder in ("csrc/emulate", "csrc/ladder")
+        for folder in ("csrc/emulate", "csrc/lab")
     )
     assert setup.lab_sources(CPU) == emulator and len(emulator) >= 4
     assert sorted(setup.lab_sources(CUDA)) == sorted(emulator + ladders)

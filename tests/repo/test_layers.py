@@ -39,7 +39,7 @@ INCLUDES = {
     ),
     "ops/register": ("ops/product", "ops", "plan", "launch", "cpu", "core"),
     "emulate": ("isa", "core"),
-    "ladder": ("ptx",),
+    "lab": ("ptx",),
 }
 
 

@@ -103,7 +103,7 @@ def test_every_path_exists(page):
 
 
 def test_links_of_the_readme_and_of_notebooks_lead_to_files():
-    files = [ROOT / "README.md", *(ROOT / "benchmarks/notebooks").glob("*.ipynb")]
+    files = [ROOT / "README.md", *(ROOT / "benchmarks/notebooks").rglob("*.ipynb")]
     pattern = re.compile(r"\]\((?!\w+:)([^)#\s]*[./][^)#\s]*)")
     links = [path.parent / link for path in files for link in pattern.findall(path.read_text())]
     assert len(links) > 20

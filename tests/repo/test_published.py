@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tcgemm import _stored, published
+from tcgemm import published
+from tcgemm.lab import store
 
 FILE = published.__file__.replace("__init__.py", "figures.json")
 
@@ -40,16 +41,8 @@ def test_a_missing_figure_is_none():
     assert published.figure("001", "3", row="32x32", column="k 96", gpu="A100-PCIE-40GB") is None
 
 
-def test_stored_results_of_a_checkout_and_of_a_wheel(tmp_path, monkeypatch):
-    for folder, gpu, value in (
-        ("benchmarks/results/probe", "H200", 1),
-        ("tcgemm/results/probe", "H100", 2),
-        ("tcgemm/results/probe", "H200", 3),
-    ):
-        file = tmp_path / folder / f"{gpu}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"header": {"gpu": gpu}, "value": value}))
-    monkeypatch.setattr(_stored, "PACKAGE", tmp_path / "tcgemm")
-    values = {gpu: stored["value"] for gpu, stored in _stored.results("probe").items()}
-    assert values == {"H200": 1, "H100": 2}
-    assert _stored.results("ladder") == {}
+def test_stored_results_by_the_names_of_their_gpus():
+    for kind in ("probe", "ladder"):
+        files = store.results(kind)
+        assert files and all(name == file["header"]["gpu"] for name, file in files.items())
+    assert store.results("model") == {}

@@ -23,7 +23,7 @@ PACKAGE = Path(tcgemm.__file__).resolve().parent
 LAYERS = (
     ("version",),
     ("_library", "_tables", "dtypes", "published", "typing"),
-    ("_driver", "_lab", "_stored"),
+    ("_driver",),
     ("ops",),
     ("info",),
     ("quant", "packed", "sparse", "sparse_cutlass", "override", "integers"),
@@ -32,10 +32,11 @@ LAYERS = (
     ("",),  # tcgemm/__init__.py
     ("integrations", "testing"),
     ("emulate",),
-    ("bench", "model", "numerics", "probe"),
-    ("comparison", "ladder", "tuning"),
+    ("bench", "numerics"),
+    ("comparison", "tuning"),
     ("demo",),
     ("cli",),
+    ("lab",),  # no other package imports it; cli names its commands
     ("__main__",),
 )
 # Packages of one layer that do not know each other.

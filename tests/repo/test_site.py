@@ -72,7 +72,7 @@ def no_markup_is_left_over(site: Path) -> None:
 def test_navigation_has_every_page():
     named = re.findall(r"(\S+\.md)$", NAVIGATION, re.MULTILINE)
     assert sorted(named) == PAGES
-    notebooks = {path.name for path in (ROOT / "benchmarks/notebooks").glob("*.ipynb")}
+    notebooks = {path.name for path in (ROOT / "benchmarks/notebooks").rglob("*.ipynb")}
     assert notebooks == {path.rsplit("/", 1)[1] for path in re.findall(r"\S+\.ipynb", NAVIGATION)}
 
 

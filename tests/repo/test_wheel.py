@@ -146,15 +146,13 @@ def test_wheel_holds_the_library_and_no_sources_but_those_of_the_ladders(wheel):
         names = archive.namelist()
     assert "tcgemm/libtcgemm.so" in names
     assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
-    results = (ROOT / "benchmarks/results").glob("*/*.json")
-    files = [path for path in results if path.parent.name in ("probe", "ladder")]
-    packed = {f"tcgemm/results/{path.parent.name}/{path.name}" for path in files}
-    assert packed | {"tcgemm/published/figures.json"} <= set(names)
+    stored = [str(path.relative_to(ROOT)) for path in ROOT.glob("tcgemm/lab/results/*/*.json")]
+    assert stored and {*stored, "tcgemm/published/figures.json"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
-    kernels = [file for file in (ROOT / "csrc/ladder").iterdir() if file.suffix != ".cpp"]
+    kernels = [file for file in (ROOT / "csrc/lab").iterdir() if file.suffix != ".cpp"]
     sources = {name for name in names if name.endswith((".cu", ".cuh", ".h", ".cpp"))}
-    assert sources == {f"tcgemm/ladder/csrc/{file.name}" for file in kernels}
+    assert sources == {f"tcgemm/lab/ladder/csrc/{file.name}" for file in kernels}
 
 
 @pytest.fixture(scope="module")
@@ -189,10 +187,10 @@ def test_installed_package_reports_itself(environment):
 
 
 def test_installed_package_has_the_sources_of_the_ladders(environment):
-    code = "from tcgemm.ladder import sources; print(sources.folder(), *sources.names())"
+    code = "from tcgemm.lab.ladder import sources; print(sources.folder(), *sources.names())"
     folder, *names = outside(environment, "python", "-c", code).split()
-    assert folder.startswith(str(environment)) and folder.endswith("/tcgemm/ladder/csrc")
-    assert names == sorted(file.stem for file in (ROOT / "csrc/ladder").glob("*.cu"))
+    assert folder.startswith(str(environment)) and folder.endswith("/tcgemm/lab/ladder/csrc")
+    assert names == sorted(file.stem for file in (ROOT / "csrc/lab").glob("*.cu"))
 
 
 def test_installed_command(environment):

@@ -10,9 +10,9 @@ import types
 import torch
 
 from tcgemm import _driver
-from tcgemm.model import banks
+from tcgemm.lab.model import banks
+from tcgemm.lab.probe import kernels_memory, rows, sass, session
 from tcgemm.numerics import device
-from tcgemm.probe import kernels_memory, rows, sass, session
 from tcgemm.testing import timing
 
 LATENCY = 33.0  # clocks of a product
@@ -98,7 +98,7 @@ class FakeGpu:
         monkeypatch.setattr("torch.cuda.is_available", lambda: True)
         monkeypatch.setattr("torch.cuda.get_device_capability", lambda: capability)
         monkeypatch.setattr("torch.cuda.get_device_properties", lambda *_: properties)
-        monkeypatch.setattr("tcgemm.probe.bandwidth.LEAST", 1 << 20)
+        monkeypatch.setattr("tcgemm.lab.probe.bandwidth.LEAST", 1 << 20)
         header = {"gpu": f"a fake {self.arch}", "clocks": {"sm_max_mhz": 1600.0}}
-        monkeypatch.setattr("tcgemm.probe.measure.facts", lambda _: dict(header))
+        monkeypatch.setattr("tcgemm.lab.probe.measure.facts", lambda _: dict(header))
         return self

@@ -1,0 +1,11 @@
+"""Ladders of GEMM kernels, from the first attempt to what bounds the tensor cores.
+
+Each ladder repeats a published document, one idea a step. `python -m tcgemm ladder` measures
+them, and shows their sources: csrc/lab.
+"""
+
+from tcgemm.lab.ladder.measure import run, stored
+from tcgemm.lab.ladder.sources import difference, source
+from tcgemm.lab.ladder.steps import Step, Variant, steps
+
+__all__ = ["Step", "Variant", "difference", "run", "source", "steps", "stored"]
