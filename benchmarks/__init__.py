@@ -1,6 +1,6 @@
 """Results, targets and reports of tcgemm's benchmarks: `python -m benchmarks`.
 
-tcgemm/bench measures; docs/dev/benchmarking.md describes both.
+tcgemm/measure measures; docs/dev/benchmarking.md describes both.
 """
 
 from pathlib import Path

@@ -22,7 +22,7 @@ notebooks  execute the notebooks and keep their outputs
 import importlib
 import sys
 
-from tcgemm.testing.amx import avoid_forbidden_amx
+from tcgemm.measure.amx import avoid_forbidden_amx
 
 COMMANDS = {
     "run": "benchmarks.run",

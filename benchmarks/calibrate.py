@@ -6,12 +6,12 @@
     ceiling   the bytes per second of a copy (read and written), the FLOPS of a large torch.mm
     host      microseconds of one torch.mm call
 
-The timer itself is tcgemm/testing/timing.py.
+The timer itself is tcgemm/measure/timing.py.
 """
 
 import torch
 
-from tcgemm.testing import command_line, operands, telemetry, timing
+from tcgemm.measure import command_line, operands, telemetry, timing
 
 SIZES = {"cuda": (512, 2048, 8192), "cpu": (128, 512)}
 COPY_BYTES = {"cuda": 4 << 30, "cpu": 64 << 20}

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 import tcgemm
-from tcgemm.testing.telemetry import Sampler, open_reader
-from tcgemm.testing.timing import measure
+from tcgemm.measure.telemetry import Sampler, open_reader
+from tcgemm.measure.timing import measure
 
 DEVICE = torch.device("cuda", 0)
 MILLISECONDS = 2000.0

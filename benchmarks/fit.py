@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from benchmarks import recording
 from benchmarks.recording import Problem, Recording, Row
-from tcgemm.bench.results_file import CHECKOUT
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
+from tcgemm.measure.results_file import CHECKOUT
 
 CLOSE, WITHIN, SHARE = 0.03, 0.08, 0.9  # the choice: CLOSE on this share, WITHIN always
 NOT_MEASURED = 0.10  # the loss in a search of a choice whose kernel has no time

@@ -31,8 +31,7 @@ import tcgemm
 from benchmarks import RESULTS, medians
 from benchmarks.models import waiting
 from benchmarks.models.variants import difference
-from tcgemm.bench import protocol, results_file
-from tcgemm.testing import command_line, machine, telemetry, timing
+from tcgemm.measure import command_line, machine, protocol, results_file, telemetry, timing
 
 FOLDER = RESULTS / "float8"
 DTYPE = torch.bfloat16

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from benchmarks import recording
 from benchmarks.models import record
-from tcgemm.bench import protocol, results_file
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line, protocol, results_file
 
 
 class Kind(NamedTuple):

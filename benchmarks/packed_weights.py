@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 import tcgemm
-from tcgemm.bench import results_file
-from tcgemm.testing import command_line, machine, telemetry, timing
+from tcgemm.measure import command_line, machine, results_file, telemetry, timing
 
 SHAPES = ((28672, 4096), (4096, 14336), (4096, 4096))
 # {format: (group size, rows of x)}

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 from benchmarks import RESULTS
 from tcgemm import published
-from tcgemm.bench import results_file
-from tcgemm.bench.published import ACCUMULATIONS, FAMILIES, WIDTHS
+from tcgemm.measure import command_line, results_file
+from tcgemm.measure.published_sizes import ACCUMULATIONS, FAMILIES, WIDTHS
 from tcgemm.numerics.picture import COLOURS
 from tcgemm.numerics.table import Table
-from tcgemm.testing import command_line
 
 SET = "doc000"
 SOURCE = published.DOCUMENTS["000"].short

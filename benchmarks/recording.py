@@ -27,10 +27,10 @@ import torch
 
 from benchmarks import RESULTS
 from tcgemm import dtypes, info
-from tcgemm.bench import drawn, results_file
-from tcgemm.bench.case import Case
+from tcgemm.measure import drawn, results_file
+from tcgemm.measure.case import Case
+from tcgemm.measure.operands import LAYOUTS, in_layout
 from tcgemm.ops import query
-from tcgemm.testing.operands import LAYOUTS, in_layout
 
 FOLDER = RESULTS / "rows"
 SEED, PROBLEMS = 1, 120

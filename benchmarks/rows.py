@@ -20,10 +20,9 @@ from pathlib import Path
 
 from benchmarks import recording
 from benchmarks.recording import Problem, Recording, Row
-from tcgemm.bench import results_file
-from tcgemm.bench.run import shard
-from tcgemm.bench.workloads import Workload
-from tcgemm.testing import command_line, machine, timing
+from tcgemm.measure import command_line, machine, results_file, timing
+from tcgemm.measure.run import shard
+from tcgemm.measure.workloads import Workload
 
 ROUGH_MS, FINE_MS = 100.0, 1000.0  # of one candidate
 KERNELS = 4  # that are measured with every cluster

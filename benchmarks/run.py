@@ -1,4 +1,4 @@
-"""python -m benchmarks run: tcgemm.bench.run with the results and the targets of this checkout.
+"""python -m benchmarks run: tcgemm.measure.run with the results and the targets of this checkout.
 
 The set `models` is measured by benchmarks.models.run, which has options of its own.
 """
@@ -7,7 +7,7 @@ import sys
 
 import benchmarks
 from benchmarks import targets
-from tcgemm.bench import run
+from tcgemm.measure import run
 
 MODELS = "models"
 

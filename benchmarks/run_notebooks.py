@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tcgemm.bench import results_file
-from tcgemm.testing import command_line, machine
+from tcgemm.measure import command_line, machine, results_file
 
 FOLDER = Path(__file__).parent / "notebooks"
 TIMEOUT = 600  # seconds of a cell

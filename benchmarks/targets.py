@@ -8,7 +8,7 @@ Both read the rows and details of results_file.py, so that a run and the report 
 targets of single cases are `Case.target`.
 
 A mean has a value for each repetition of its cases, and the range of these values. A target is met
-if the whole range of its mean and of each shape clears the limits (tcgemm/bench/protocol.py).
+if the whole range of its mean and of each shape clears the limits (tcgemm/measure/protocol.py).
 """
 
 import functools
@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from statistics import geometric_mean, median
 from typing import Any
 
-from tcgemm.bench import drawn, protocol, results_file
-from tcgemm.bench.case import Case
-from tcgemm.bench.cases import CLIFF, EVEN, LLM_GRID, cases
-from tcgemm.bench.work import IN_ONE_CALL
+from tcgemm.measure import drawn, protocol, results_file
+from tcgemm.measure.case import Case
+from tcgemm.measure.cases import CLIFF, EVEN, LLM_GRID, cases
+from tcgemm.measure.work import IN_ONE_CALL
 
 LOWEST = 0.95  # no shape may be below this, unless the target itself is lower or has a limit
 MAX_CLIFF = 1.15

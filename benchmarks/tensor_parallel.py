@@ -40,9 +40,8 @@ from torch.distributed.tensor.parallel import parallelize_module
 import tcgemm
 from benchmarks import RESULTS, medians
 from benchmarks.models.variants import difference
-from tcgemm.bench import results_file
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
-from tcgemm.testing import command_line, machine, telemetry
+from tcgemm.measure import command_line, machine, results_file, telemetry
 
 FOLDER = RESULTS / "tensor_parallel"
 PROCESSES = 2

@@ -48,12 +48,11 @@ with _library.every_operator():
     from tcgemm.version import __version__
 
 if TYPE_CHECKING:
-    from tcgemm import comparison as comparison
     from tcgemm import emulate as emulate
+    from tcgemm import measure as measure
     from tcgemm import numerics as numerics
-    from tcgemm import tuning as tuning
-    from tcgemm.comparison import compare
-    from tcgemm.tuning import tune
+    from tcgemm.measure.compare import compare
+    from tcgemm.measure.tune import tune
 
 saved_names.register()
 load_when_cuda_starts()
@@ -96,15 +95,15 @@ if not TYPE_CHECKING:  # a checker would take every name for one of the module
 
     def __getattr__(name: str) -> Any:
         """Imports a package at its first use: `import tcgemm` has to be cheap."""
-        functions = {"compare": "comparison", "tune": "tuning"}
-        if name not in (*functions, *functions.values(), "emulate", "numerics"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        package = importlib.import_module(f"tcgemm.{functions.get(name, name)}")
-        return getattr(package, name) if name in functions else package
+        if name in ("compare", "tune"):
+            return getattr(importlib.import_module(f"tcgemm.measure.{name}"), name)
+        if name in ("emulate", "measure", "numerics"):
+            return importlib.import_module(f"tcgemm.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The public names, and those that every module has; not the packages behind them."""
     special = [name for name in globals() if name.startswith("__")]
-    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "tuning", "typing")
+    packages = ("emulate", "measure", "numerics", "sparse_cutlass", "typing")
     return sorted({*__all__, *special, *packages} - {"__dir__", "__getattr__"})

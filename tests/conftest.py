@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 import tcgemm  # noqa: F401  (registers torch.ops.tcgemm)
-from tcgemm.testing.amx import avoid_forbidden_amx
+from tcgemm.measure.amx import avoid_forbidden_amx
 
 from support import cases, workers
 from support.gpu import missing, older

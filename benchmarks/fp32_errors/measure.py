@@ -8,7 +8,7 @@
     PASS                    no element is wrong, and tcgemm's errors are at most torch's
 
 On a GPU the baseline is torch.mm with TF32 forbidden. On the CPU it is a bound: the CPU's result is
-defined as a chain of f32 FMAs (tcgemm/testing/numerics.py).
+defined as a chain of f32 FMAs (tcgemm/measure/errors.py).
 
 How an element is judged:
 
@@ -30,14 +30,21 @@ import torch
 
 import tcgemm
 from benchmarks.fp32_errors import patterns, table
-from tcgemm.bench import results_file
-from tcgemm.testing import baseline, command_line, kernel_name, machine, numerics, telemetry
+from tcgemm.measure import (
+    baseline,
+    command_line,
+    errors,
+    kernel_name,
+    machine,
+    results_file,
+    telemetry,
+)
 
 DEPTHS = table.DEPTHS
 LAYOUTS = ("TN", "NN")
 SIZE = {"cuda": 512, "cpu": 64}  # M = N of every row; on a GPU some more have 1024
 LARGE, LARGE_DEPTHS = 1024, (256, 1024, 4096, 8192)
-UNIT = numerics.UNIT_ROUNDOFF[torch.float32]
+UNIT = errors.UNIT_ROUNDOFF[torch.float32]
 LARGEST = torch.finfo(torch.float32).max
 SMALLEST_NORMAL = torch.finfo(torch.float32).smallest_normal
 SAFE = LARGEST * (1 - 2.0**-10)  # room for the roundings of 2^13 sums
@@ -49,7 +56,7 @@ class Reference:
     """a @ b in float64, and the errors of results against it."""
 
     def __init__(self, a, b):
-        self.tolerance = numerics.f32_tolerance(a.device, a.shape[-1])
+        self.tolerance = errors.f32_tolerance(a.device, a.shape[-1])
         a, b = a.double(), b.double()
         self.value, self.size = a @ b, a.abs() @ b.abs()
         self.zero = self.size == 0
@@ -105,7 +112,7 @@ def torch_mm(a, b):
 
 def bound(device, k):
     """The bound of the CPU's result, in the form of a baseline's errors."""
-    largest = numerics.f32_tolerance(device, k)
+    largest = errors.f32_tolerance(device, k)
     return {"max": largest, "rms": largest / 3, "wrong": 0}
 
 

@@ -20,7 +20,7 @@ import zlib
 
 import torch
 
-from tcgemm.testing.operands import in_layout
+from tcgemm.measure.operands import in_layout
 
 
 class Random:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import RESULTS
 from tcgemm import _tables
-from tcgemm.bench import results_file
+from tcgemm.measure import results_file
 
 DEPTHS = tuple(2**i for i in range(14))
 SHOWN = (1, 8, 64, 512, 4096, 8192)  # on docs/performance.md

@@ -14,7 +14,7 @@ from benchmarks.models import decoding, training, waiting
 from benchmarks.models.cases import Case
 from benchmarks.models.record import CASE, KEYS, Row
 from benchmarks.models.variants import BASELINE, TRAIN, Variant
-from tcgemm.testing import machine, telemetry, timing
+from tcgemm.measure import machine, telemetry, timing
 
 WARM_UP, ROUNDS = 3, 4  # steps; slices of a training
 Work = training.Training | decoding.Decoding

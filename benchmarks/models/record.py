@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import RESULTS
-from tcgemm.bench import results_file
+from tcgemm.measure import results_file
 
 CASE = ("gpu", "model", "blocks", "task", "batch", "tokens", "mode", "variant")
 MEASURED = ("us", "low_us", "high_us", "samples", "tokens_per_second", "ratio", "peak_bytes")

@@ -26,9 +26,8 @@ import torch
 import benchmarks
 from benchmarks.models import cases, record, variants
 from benchmarks.models.measure import WARM_UP, Conditions, measure
-from tcgemm.bench import results_file
-from tcgemm.bench.run import comma, gpu_is_lost
-from tcgemm.testing import command_line, machine, telemetry
+from tcgemm.measure import command_line, machine, results_file, telemetry
+from tcgemm.measure.run import comma, gpu_is_lost
 
 SET = "models"
 METHOD = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tcgemm.testing import telemetry, timing
+from tcgemm.measure import telemetry, timing
 
 Call = Callable[[int], Any]
 Slice = Callable[[Call], list[float]]  # a call -> the microseconds of some calls of it

@@ -21,8 +21,7 @@ from benchmarks.fp32_errors import table as error_table
 from benchmarks.merge import MODELS, RECORDINGS, kind_of
 from benchmarks.models import record
 from benchmarks.report import models_table, overview, tables
-from tcgemm.bench import results_file
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line, results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"

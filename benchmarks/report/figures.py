@@ -22,8 +22,7 @@ from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import sums_tables, swap_picture
 from tcgemm import _tables
-from tcgemm.bench import results_file
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line, results_file
 
 DOCS = RESULTS.parents[1] / "docs"
 GPU = "NVIDIA H200"

@@ -18,7 +18,7 @@ from statistics import geometric_mean as mean
 from benchmarks.report import style
 from benchmarks.report.style import GREEN, INK, RED, SOFT
 from tcgemm import _tables
-from tcgemm.bench.case import PASSES
+from tcgemm.measure.case import PASSES
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
 SIXTEEN = ("f16", "bf16")

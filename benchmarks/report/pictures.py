@@ -26,7 +26,7 @@ from benchmarks.report import (
     style,
     swap_picture,
 )
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 

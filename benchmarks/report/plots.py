@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from benchmarks.report import style
-from tcgemm.bench.cases import FORWARD, RAGGED_SQUARES, SQUARES
+from tcgemm.measure.cases import FORWARD, RAGGED_SQUARES, SQUARES
 
 COLOURS = {
     "bf16": "#1f5fa8",

@@ -12,9 +12,9 @@ from benchmarks import targets
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.report import overview
 from tcgemm import _tables
-from tcgemm.bench import cases, protocol, results_file
-from tcgemm.bench.case import OPERAND_TERMS, PASSES
-from tcgemm.bench.cases import CLIFF
+from tcgemm.measure import cases, protocol, results_file
+from tcgemm.measure.case import OPERAND_TERMS, PASSES
+from tcgemm.measure.cases import CLIFF
 
 PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
 DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")

@@ -32,8 +32,7 @@ import tcgemm
 from benchmarks.models import waiting
 from benchmarks.models.stack import Decoder, Sizes, build
 from benchmarks.models.variants import BASELINE, SWAPS, difference
-from tcgemm.bench import results_file
-from tcgemm.testing import command_line, machine, telemetry, timing
+from tcgemm.measure import command_line, machine, results_file, telemetry, timing
 
 DTYPE = torch.bfloat16
 TOKENS = (1, 16, 2048)

@@ -17,7 +17,7 @@ python -m tcgemm ladder 004                         runs GEMM kernels, one idea 
 import importlib
 
 from tcgemm import info
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
 from tcgemm.version import __version__
 
 # The module of a command has run(arguments), which returns the exit status. It is imported when the

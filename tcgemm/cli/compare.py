@@ -5,10 +5,10 @@ from pathlib import Path
 
 import tcgemm
 from tcgemm.cli import products
-from tcgemm.comparison import Comparison, load
-from tcgemm.comparison.request import BASELINES
-from tcgemm.comparison.result import is_wrong
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
+from tcgemm.measure.compare import Comparison, load
+from tcgemm.measure.compare.request import BASELINES
+from tcgemm.measure.compare.result import is_wrong
 from tcgemm.typing import Activation, words
 
 EXAMPLES = """

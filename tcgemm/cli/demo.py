@@ -1,6 +1,6 @@
 """python -m tcgemm demo: trains a small network, and checks and times products."""
 
-from tcgemm.demo import main
+from tcgemm.measure.demo import main
 
 
 def run(arguments: list[str]) -> int:

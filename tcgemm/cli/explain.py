@@ -7,8 +7,8 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.measure.operands import is_transposed
 from tcgemm.quant.quantize import scale_shape
-from tcgemm.testing.operands import is_transposed
 from tcgemm.typing import Activation, Granularity, Layout, Precision, words
 
 GRANULARITIES: tuple[Granularity, ...] = words(Granularity)

@@ -20,15 +20,14 @@ from typing import Any
 
 import torch
 
-from tcgemm.bench import results_file
 from tcgemm.cli.explain import dtype_of
+from tcgemm.measure import command_line, results_file
+from tcgemm.measure.machine import facts
 from tcgemm.numerics import accumulation, chain, error_report, formats, integers, low_precision
 from tcgemm.numerics.data import DISTRIBUTIONS
 from tcgemm.numerics.device import Checked, device
 from tcgemm.numerics.machine import Machine, emulated
 from tcgemm.numerics.table import Table
-from tcgemm.testing import command_line
-from tcgemm.testing.machine import facts
 from tcgemm.typing import Layout, Precision, words
 
 EXPERIMENTS: dict[str, Callable[[Sequence[Machine]], list[Table]]] = {

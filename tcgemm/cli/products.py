@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tcgemm.comparison.weights import WEIGHTS, group_of
-from tcgemm.testing.operands import DTYPES
+from tcgemm.measure.compare.weights import WEIGHTS, group_of
+from tcgemm.measure.operands import DTYPES
 from tcgemm.typing import Float8Precision, Granularity, Layout, words
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 
 import tcgemm
-from tcgemm import tuning
 from tcgemm.cli import products
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line, tune
 
 
 def numbers(text: str) -> list[int]:
@@ -70,11 +69,11 @@ def run(arguments: list[str]) -> int:
     """Prints the table; 1 if a product could not be measured, or a kernel's result is wrong."""
     options = parse(arguments)
     if options.show:
-        print(tuning.stored())
+        print(tune.stored())
         return 0
     if options.clear:
-        paths = tuning.clear()
-        print(f"removed {len(paths)} files from {tuning.folder()}")
+        paths = tune.clear()
+        print(f"removed {len(paths)} files from {tune.folder()}")
         return 0
     what = options.shapes or model_of(options.model)
     result = tcgemm.tune(what, rows=options.rows, **products.arguments_of(options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tcgemm.testing.numerics import round_to_tf32
+from tcgemm.measure.errors import round_to_tf32
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 # The bits of NaN, and the integers that have them.

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tcgemm import emulate, explain
+from tcgemm.measure.errors import long_double_difference
 from tcgemm.numerics.data import draw
 from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.table import Curve, Table
-from tcgemm.testing.numerics import long_double_difference
 
 SIDE, LONG = 32, 4096
 LARGE = 4096  # rows and columns of the product whose kernel the sums of any length have

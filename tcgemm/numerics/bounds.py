@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tcgemm.emulate import Instruction
 from tcgemm.emulate.sums import Kernel
+from tcgemm.measure.errors import BLOCK, f32_tolerance
 from tcgemm.numerics.formats import FORMATS
-from tcgemm.testing.numerics import BLOCK, f32_tolerance
 
 F32_UNIT = 2.0**-24
 # The largest relative error of the conversion of a block's sum.

@@ -10,11 +10,11 @@ from tcgemm import dtypes, emulate, explain, info
 from tcgemm.emulate import rounding
 from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import Kernel
+from tcgemm.measure import baseline
+from tcgemm.measure.errors import UNIT_ROUNDOFF, apply_scale, long_double_difference
 from tcgemm.numerics import bounds, problem
 from tcgemm.numerics.formats import FORMATS
 from tcgemm.numerics.report import ErrorReport, Way
-from tcgemm.testing import baseline
-from tcgemm.testing.numerics import UNIT_ROUNDOFF, apply_scale, long_double_difference
 
 if TYPE_CHECKING:
     from torch import Tensor

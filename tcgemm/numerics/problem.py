@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tcgemm.measure.operands import in_layout
 from tcgemm.numerics.data import check_distribution, draw
-from tcgemm.testing.operands import in_layout
 from tcgemm.typing import Layout, words
 
 SAMPLE = 48  # rows and columns of the result that are computed

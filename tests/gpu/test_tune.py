@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.measure import machine
+from tcgemm.measure.tune.candidates import name_of
 from tcgemm.ops import query, tuned
-from tcgemm.testing import machine
-from tcgemm.tuning.candidates import name_of
 
 from support import programs, reference
 
@@ -18,14 +18,14 @@ SHAPES = [(16, 1024, 4096), (64, 512, 8192)]
 # Prints {shape: [is the kernel tuned?, its name, error over its bound]}, after a product.
 PROGRAM = """
 import json, sys, torch, tcgemm
-from tcgemm.testing import numerics
-from tcgemm.tuning.candidates import name_of
+from tcgemm.measure import errors
+from tcgemm.measure.tune.candidates import name_of
 results = {}
 for m, n, k in json.loads(sys.argv[1]):
     torch.manual_seed(1)
     a = torch.randn(m, k, device="cuda").bfloat16()
     b = torch.randn(n, k, device="cuda").bfloat16().t()
-    error = numerics.error_ratio(tcgemm.mm(a, b), a, b, accumulation="f32")
+    error = errors.error_ratio(tcgemm.mm(a, b), a, b, accumulation="f32")
     plan = tcgemm.explain(a, b)
     results[m] = [plan.tuned, name_of(plan), error]
 print(json.dumps(results))

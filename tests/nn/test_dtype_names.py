@@ -6,7 +6,7 @@ from torch import nn
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.comparison.request import dtype_name
+from tcgemm.measure.compare.request import dtype_name
 from tcgemm.override.policy import read_dtypes
 
 NAMES = [name for dtype in dtypes.NAMES for name in (str(dtype), str(dtype).removeprefix("torch."))]

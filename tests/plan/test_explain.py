@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tcgemm
-from tcgemm.testing import kernel_name
+from tcgemm.measure import kernel_name
 
 from support import cases, meta_problems, pages
 from support.source_tree import ROOT

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.testing import numerics
+from tcgemm.measure import errors
 
 from support import cases, reference
 from support.cases import DEVICES, E4M3, F32, FP8, FP8_DEVICES, LAYOUTS, S8, S32
@@ -280,8 +280,8 @@ def test_shapes_of_scales(batch_a, batch_b, m, k, n, device):
         scale_a = strided(positive(*in_a, *shape_a, device=device), way)
         scale_b = strided(positive(*in_b, *shape_b, device=device), way)
         out, amax = OPS.scaled_mm_amax(a, b, scale_a, scale_b, out_dtype=F32)
-        expected = (a.double() * numerics.expand_scale(scale_a, m, k)) @ (
-            b.double() * numerics.expand_scale(scale_b, k, n)
+        expected = (a.double() * errors.expand_scale(scale_a, m, k)) @ (
+            b.double() * errors.expand_scale(scale_b, k, n)
         )
         assert out.shape == expected.shape
         assert_near(out, expected)
@@ -293,7 +293,7 @@ def test_blocks_that_share_memory(device):
     """Their strides fit rows that go on from matrix to matrix, but 200 rows end within a block."""
     a, b = whole(2, 200, 130, device=device), whole(130, 8, device=device)
     scale = positive(3, 2, device=device).as_strided((2, 2, 2), (2, 2, 1))
-    expected = (a.double() * numerics.expand_scale(scale, 200, 130)) @ b.double()
+    expected = (a.double() * errors.expand_scale(scale, 200, 130)) @ b.double()
     assert_near(OPS.scaled_mm(a, b, scale, out_dtype=F32), expected)
 
 
@@ -353,10 +353,8 @@ def test_quantize_of_any_strides(dims, granularity, device):
     assert scale.shape == last[granularity] and scale.is_contiguous() and scale.dtype == F32
     assert torch.equal(values.view(torch.int8), expected.view(torch.int8))
     assert torch.equal(scale, expected_scale)
-    error = (values.double() * numerics.expand_scale(scale, rows, columns) - x.double()).abs()
-    assert (
-        error <= x.double().abs() / 16 + numerics.expand_scale(scale, rows, columns) / 1024
-    ).all()
+    error = (values.double() * errors.expand_scale(scale, rows, columns) - x.double()).abs()
+    assert (error <= x.double().abs() / 16 + errors.expand_scale(scale, rows, columns) / 1024).all()
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tcgemm.testing import amx
+from tcgemm.measure import amx
 
 from support import programs
 

@@ -11,8 +11,8 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.measure import errors
 from tcgemm.ops import arguments
-from tcgemm.testing import numerics
 from tcgemm.typing import DTypeName
 
 from support import cases, reference
@@ -107,7 +107,7 @@ def test_documentation_and_errors_name_the_dtype(row):
 def test_bounds_of_errors_know_the_results(row):
     for dtype in row.outputs:
         assert dtype in reference.HALF_SMALLEST or dtype in (torch.float64, torch.int32)
-        assert dtype in numerics.UNIT_ROUNDOFF or not dtype.is_floating_point
+        assert dtype in errors.UNIT_ROUNDOFF or not dtype.is_floating_point
 
 
 @pytest.mark.parametrize("dtype", dtypes.QUANTIZED, ids=spoken)

@@ -12,7 +12,7 @@ from support.source_tree import CPP, ROOT, tree
 
 # Pages whose blocks another test runs, because it looks at what they print or at several processes.
 ELSEWHERE = {
-    "guides/compare.md": "tests/comparison/test_documentation.py",
+    "guides/compare.md": "tests/measure/compare/test_documentation.py",
     "guides/explain.md": "tests/plan/test_explain.py",
     "guides/layers.md": "tests/nn/test_documentation.py",
     "guides/use.md": "tests/override/test_docs.py",

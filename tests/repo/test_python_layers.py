@@ -30,11 +30,9 @@ LAYERS = (
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
-    ("integrations", "testing"),
+    ("integrations", "measure"),
     ("emulate",),
-    ("bench", "numerics"),
-    ("comparison", "tuning"),
-    ("demo",),
+    ("numerics",),
     ("cli",),
     ("lab",),  # no other package imports it; cli names its commands
     ("__main__",),
@@ -129,7 +127,7 @@ def imports_stand_at_the_top(name: str, text: str) -> list[str]:
 
 def private_torch_in_one_module(name: str, text: str) -> list[str]:
     """Names of torch with a leading underscore, read from the syntax so that prose is free."""
-    if name == "ops._torch_private" or name.split(".")[0] == "testing":
+    if name == "ops._torch_private" or name.split(".")[0] == "measure":
         return []
     complaints = []
     for node in ast.walk(ast.parse(text)):
@@ -203,7 +201,7 @@ PUBLIC = (
 
 def test_public_names():
     assert tcgemm.__all__ == sorted(PUBLIC)
-    packages = ("comparison", "emulate", "numerics", "sparse_cutlass", "tuning", "typing")
+    packages = ("emulate", "measure", "numerics", "sparse_cutlass", "typing")
     names = {name for name in dir(tcgemm) if not re.fullmatch(r"__\w+__", name)}
     assert names == {*PUBLIC, *packages} - {"__version__"}
     assert "__version__" in dir(tcgemm)

@@ -104,10 +104,11 @@ def api_pages_show_docstrings(site: Path) -> None:
 
 def public() -> dict[str, object]:
     """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
-    modules = [tcgemm, tcgemm.override, tcgemm.sparse, importlib.import_module("tcgemm.testing")]
+    fronts = [tcgemm.measure.compare, tcgemm.measure.tune]
+    modules = [tcgemm, tcgemm.override, tcgemm.sparse, *fronts]
     values = [getattr(tcgemm, name) for name in dir(tcgemm)]
     modules += [value for value in values if isinstance(value, ModuleType)]
-    assert tcgemm.nn in modules and tcgemm.comparison in modules
+    assert tcgemm.nn in modules and tcgemm.measure in modules
     return {
         f"{module.__name__}.{name}": getattr(module, name)
         for module in modules

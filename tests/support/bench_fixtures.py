@@ -4,9 +4,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks import report, targets
-from tcgemm.bench import protocol, results_file, workloads
-from tcgemm.bench.cases import GROUPS
-from tcgemm.bench.cases import cases as cases_of
+from tcgemm.measure import protocol, results_file, workloads
+from tcgemm.measure.cases import GROUPS
+from tcgemm.measure.cases import cases as cases_of
 
 
 def row(case, us, **fields):

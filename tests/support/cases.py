@@ -13,7 +13,7 @@ import pickle
 import pytest
 import torch
 
-from tcgemm.testing.operands import LAYOUTS, is_transposed  # noqa: F401  (LAYOUTS: for tests)
+from tcgemm.measure.operands import LAYOUTS, is_transposed  # noqa: F401  (LAYOUTS: for tests)
 from tcgemm.typing import Activation, words
 
 F16, BF16, F32, F64 = torch.float16, torch.bfloat16, torch.float32, torch.float64

@@ -12,8 +12,8 @@ import torch
 from tcgemm import _driver
 from tcgemm.lab.model import banks
 from tcgemm.lab.probe import kernels_memory, rows, sass, session
+from tcgemm.measure import timing
 from tcgemm.numerics import device
-from tcgemm.testing import timing
 
 LATENCY = 33.0  # clocks of a product
 CYCLES = 8.0  # of a product in one part of an SM

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT / "tests"), str(ROOT)]
 
-from tcgemm.bench import results_file  # noqa: E402
+from tcgemm.measure import results_file  # noqa: E402
 
 from support import meta_problems  # noqa: E402
 

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 
 import tcgemm  # noqa: E402
-from tcgemm.bench import results_file  # noqa: E402
+from tcgemm.measure import results_file  # noqa: E402
 
 from support import bit_problems  # noqa: E402
 

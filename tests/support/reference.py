@@ -34,14 +34,14 @@ import math
 import numpy
 import torch
 
-from tcgemm.ops.activations import ACTIVATIONS, activate
-from tcgemm.testing.numerics import (
+from tcgemm.measure.errors import (
     UNIT_ROUNDOFF,
     accumulation_error,
     accumulator_roundoff,
     expand_scale,
     round_to_tf32,
 )
+from tcgemm.ops.activations import ACTIVATIONS, activate
 
 from support.cases import BF16, E4M3, E5M2, F16, F32, F64, FP8, INT8, NAMES, S8, S32
 
@@ -54,7 +54,7 @@ LIMITS = {E4M3: (-448, 448), E5M2: (-57344, 57344), S8: (-128, 127)}
 
 
 def accumulation(a, accumulator, precision):
-    """The accumulation of a GEMM, by its name in tcgemm.testing.numerics."""
+    """The accumulation of a GEMM, by its name in tcgemm.measure.errors."""
     if a.dtype in FP8:
         return "fast" if precision == "fast" else "promoted"
     return NAMES[accumulator]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 import tcgemm
-from tcgemm.comparison import Comparison
+from tcgemm.measure.compare import Comparison
+from tcgemm.measure.tune import Tuning
 from tcgemm.ops.explanation import Explanation
 from tcgemm.override import Use, UseReport
-from tcgemm.tuning import Tuning
 from tcgemm.typing import (
     Activation,
     Granularity,
@@ -214,7 +214,7 @@ def comparisons(model: torch.nn.Module, x: Tensor, folder: Path) -> None:
     assert_type(result, Comparison)
     assert_type(result.rows, list[dict[str, Any]])
     result.save(folder / "rows.json")
-    assert_type(tcgemm.comparison.load(folder / "rows.json"), Comparison)
+    assert_type(tcgemm.measure.compare.load(folder / "rows.json"), Comparison)
     tcgemm.use(table=result).end()
     lines: list[str] = []
     of_model = tcgemm.compare(

@@ -20,7 +20,7 @@ import torch
 
 from tcgemm.lab.ladder import checks, measure, plot, sources, stalls, tables
 from tcgemm.lab.ladder.steps import steps
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.bench import results_file
 from tcgemm.lab import store
 from tcgemm.lab.ladder import call, conflicts, machine_code, problem
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, steps
-from tcgemm.testing import numerics, progress, telemetry, timing
-from tcgemm.testing.machine import facts
+from tcgemm.measure import errors, progress, results_file, telemetry, timing
+from tcgemm.measure.machine import facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -177,8 +176,8 @@ def _check(step: Step, variant: Variant, data: Problem) -> Record:
     if cycles is not None:
         record["cycles"] = int(cycles.max())
     if step.name not in problem.ALONE:
-        rounding = numerics.round_to_tf32 if step.operands == "tf32" else torch.clone
-        record["error"] = numerics.error_ratio(
+        rounding = errors.round_to_tf32 if step.operands == "tf32" else torch.clone
+        record["error"] = errors.error_ratio(
             out, rounding(data.a[0]), rounding(data.b[0]),
             accumulation=step.sums, dtype=step.operands, budget=BUDGET, products=step.products,
         )  # fmt: skip

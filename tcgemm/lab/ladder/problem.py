@@ -11,8 +11,8 @@ from tcgemm import published
 from tcgemm.lab import store
 from tcgemm.lab.ladder import call
 from tcgemm.lab.ladder.steps import steps
-from tcgemm.testing import baseline, operands
-from tcgemm.testing.operands import Pool
+from tcgemm.measure import baseline, operands
+from tcgemm.measure.operands import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.lab.ladder.steps import Step, Variant
-    from tcgemm.testing.timing import Call
+    from tcgemm.measure.timing import Call
 
     Pair = tuple[Step, Variant]
 
@@ -106,7 +106,7 @@ def build(
 
 
 def candidate(step: Step, variant: Variant, data: Problem) -> Call:
-    """The step as a call of tcgemm.testing.timing."""
+    """The step as a call of tcgemm.measure.timing."""
 
     def launch(index: int) -> object:
         return call.launch(step, variant, data.a[index], data.b[index], data.out[index])

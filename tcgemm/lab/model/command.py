@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tcgemm.lab.model import banks, blocking, gpus, plot, roofline
+from tcgemm.measure import command_line
 from tcgemm.numerics.table import Table
-from tcgemm.testing import command_line
 
 
 def _blocking(costs: gpus.Costs) -> Table:

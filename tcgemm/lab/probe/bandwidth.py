@@ -9,7 +9,7 @@ import torch
 
 from tcgemm import _driver
 from tcgemm.lab.probe import kernels_memory
-from tcgemm.testing import timing
+from tcgemm.measure import timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -29,7 +29,7 @@ from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.measure import check_chains, check_groups, check_numbers, expand, load, plan
 from tcgemm.lab.probe.measure import run as measure
-from tcgemm.testing import command_line
+from tcgemm.measure import command_line
 
 MOST = 5  # sentences of a check
 INSTRUCTIONS = "instructions"

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.bench import results_file
 from tcgemm.lab.probe import rows
 from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.session import Session
-from tcgemm.testing import progress
-from tcgemm.testing.machine import facts
+from tcgemm.measure import progress, results_file
+from tcgemm.measure.machine import facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

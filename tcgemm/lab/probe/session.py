@@ -13,7 +13,7 @@ from tcgemm import _driver
 from tcgemm.emulate.instruction import TORCH
 from tcgemm.lab.probe import rows, sass
 from tcgemm.lab.probe.kernels_mma import CELL
-from tcgemm.testing import timing
+from tcgemm.measure import timing
 
 if TYPE_CHECKING:
     import ctypes

@@ -1,0 +1,75 @@
+"""Measuring: products and layers of tcgemm beside those of torch.
+
+Operands and calls
+    case.py, cases.py, drawn.py   a case (operation, dtype, layout, size, epilogue); sets of cases
+    operands.py    random operands in each layout, and enough sets of them to leave the cache
+    baseline.py    the calls of torch and cuSPARSELt that tcgemm is compared with
+    work.py        a case made runnable: the base of workloads.py (GEMMs), packed_weight.py,
+                   training.py (forward and backward) and sparse_passes.py
+Time and error
+    timing.py      kernel time from CUDA graphs, and host time
+    telemetry.py   the SM clock and the power while a measurement runs
+    errors.py      error bounds against float64, exact checks on integers, unit roundoffs
+    machine.py     the GPU, the driver and the versions that a measurement belongs to
+    amx.py         keeps torch from AMX instructions that a virtual machine forbids
+Results
+    protocol.py    how often and how long a case is measured; medians and ranges
+    results_file.py  <gpu>.json: rows, details, merging
+    run.py         python -m tcgemm bench: check -> time -> row
+Fronts
+    compare        tcgemm.compare
+    tune           tcgemm.tune
+    demo           python -m tcgemm demo
+
+errors.py checks float64 with numpy; nothing else here needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import Tensor
+
+from tcgemm.ops.explanation import explain
+from tcgemm.ops.prepared import Prepared
+from tcgemm.packed import PackedWeight
+
+if TYPE_CHECKING:
+    from tcgemm.measure import compare as compare
+    from tcgemm.measure import demo as demo
+    from tcgemm.measure import tune as tune
+
+
+class Plan(NamedTuple):
+    """The kernel that a product runs on a GPU, and why it is this one."""
+
+    kernel: str  # "cpu" if the product launches no kernel
+    why: str
+
+
+def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan:
+    """Returns the plan of matmul(a, b, ...) on a GPU. The options are tcgemm.explain's.
+
+    Example:
+        >>> from tcgemm import measure
+        >>> a = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
+        >>> measure.plan(a, a.t(), device="H200").kernel.startswith("sm90")
+        True
+    """
+    explanation = explain(a, b, **options)
+    return Plan(explanation.kernel or "cpu", explanation.why or "")
+
+
+def kernel_name(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> str:
+    """Returns the name of the kernel that plan(a, b, ...) chooses."""
+    return plan(a, b, **options).kernel
+
+
+if not TYPE_CHECKING:  # a checker would take every name for one of the module
+
+    def __getattr__(name: str) -> Any:
+        """Imports a front at its first use."""
+        if name in ("compare", "demo", "tune"):
+            return importlib.import_module(f"tcgemm.measure.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

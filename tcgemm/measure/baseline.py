@@ -1,0 +1,269 @@
+"""The calls of torch that tcgemm is compared with, for each dtype.
+
+    f16 bf16 f64   torch.mm, torch.bmm; with allow_fp16_accumulation where tcgemm has float16 sums
+    f32            the same, with TF32 forbidden
+    tf32           the same, with TF32 allowed
+    s8             torch._int_mm
+    e4m3 e5m2      torch._scaled_mm
+    2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
+    passes         torch._cslt_compress, torch._sparse_semi_structured_tile
+
+torch raises an error for cases that it does not support, such as sizes that are not multiples of
+16, few rows, or another layout. `refusal` returns the text of that error for the results.
+"""
+
+# pyright: reportPrivateImportUsage=false
+# torch has no public names for the functions below that begin with an underscore.
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tcgemm import dtypes
+from tcgemm.dtypes import FP8, INT8
+from tcgemm.measure import timing
+from tcgemm.ops.activations import activate
+from tcgemm.typing import Activation
+
+# How many of cuSPARSELt's algorithms are timed here, for dtypes with which its own search ends the
+# process. On an H200 (cuSPARSELt 0.8.0, driver 580), the f16 algorithms from number 36 on end with
+# an illegal instruction, and at 512^3 one of the first 36 does not terminate. bf16 has 21
+# algorithms. The algorithm that the search finds for bf16 has half the rate of the best one for
+# f16. One f16 call takes a third of a second of host time.
+SAFE_ALGORITHMS = {torch.float16: 21}
+
+
+@contextlib.contextmanager
+def tf32_allowed(allowed: bool = True) -> Iterator[None]:
+    """Allows or forbids TF32 in torch within a block, and then restores torch's settings."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.fp32_precision, allowed
+    try:
+        yield
+    finally:  # torch has two settings, which must agree
+        matmul.allow_tf32 = before == "tf32"
+        matmul.fp32_precision = before
+
+
+@contextlib.contextmanager
+def fp16_sums_allowed() -> Iterator[None]:
+    """Allows float16 sums of float16 products in torch within a block."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_fp16_accumulation = matmul.allow_fp16_accumulation, True
+    try:
+        yield
+    finally:
+        matmul.allow_fp16_accumulation = before
+
+
+def reads_tf32(a: Tensor) -> bool:
+    """Does a product of the operand a depend on the setting of TF32?"""
+    return a.is_cuda and a.dtype is torch.float32
+
+
+def tf32_as_asked(a: Tensor, allowed: bool) -> contextlib.AbstractContextManager[None]:
+    """The block for a call with the operand a. It changes the setting only if a depends on it,
+    because a change takes microseconds of host time."""
+    return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
+
+
+def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
+    """The name of torch's call, such as 'torch._scaled_mm(use_fast_accum=True)'.
+
+    `dtype` is a name of operands.DTYPES, `accumulation` as in `gemm`.
+    """
+    if dtype in ("s8", "u8"):
+        return "torch._int_mm"
+    if dtype in ("s4", "u4", "b1"):
+        return "torch._int_mm of int8"
+    if dtype in ("e4m3", "e5m2"):
+        return f"torch._scaled_mm(use_fast_accum={accumulation == 'fast'})"
+    if accumulation == "f16":
+        return f"torch.{op} allow_fp16_accumulation"
+    return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor | None = None,
+    *,
+    op: str = "mm",
+    tf32: bool = False,
+    scales: Sequence[Tensor] = (),
+    accumulation: str = "",
+) -> None:
+    """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
+
+    float8 needs two scales, in shapes that torch._scaled_mm takes. `op` is "mm" or "bmm".
+    `accumulation` is a case's: "fast" and "f16" are what torch must be asked for.
+    """
+    options: dict[str, Any] = {} if out is None else {"out": out}
+    if a.dtype in INT8:
+        torch._int_mm(a, b, **options)
+    elif a.dtype in FP8:
+        scale_a, scale_b = scales
+        options |= {"out_dtype": torch.bfloat16, "use_fast_accum": accumulation == "fast"}
+        torch._scaled_mm(a, b, scale_a, scale_b, **options)
+    else:
+        with fp16_sums_allowed() if accumulation == "f16" else tf32_as_asked(a, tf32):
+            getattr(torch, op)(a, b, **options)
+
+
+def product(
+    a: Tensor,
+    b: Tensor,
+    *,
+    op: str = "mm",
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
+    scales: Sequence[Tensor] = (),
+    fast: bool = False,
+) -> Tensor:
+    """act(a @ b + bias) + residual as a user of torch writes it: one call after another.
+
+    `op` is "mm", "bmm" or "linear"; only "linear" has a bias. float8 needs two scales.
+    """
+    if a.dtype in INT8:
+        result = torch._int_mm(a, b)
+    elif a.dtype in FP8:
+        scale_a, scale_b = scales
+        result = torch._scaled_mm(
+            a, b, scale_a, scale_b, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+        )
+    elif op == "linear":
+        result = F.linear(a, b.mT, bias)
+    else:
+        result = getattr(torch, op)(a, b)
+    result = activate(result, activation)
+    return result if residual is None else result + residual
+
+
+def addmm_activation(
+    x: Tensor, weight: Tensor, bias: Tensor, *, gelu: bool, out: Tensor | None = None
+) -> Tensor:
+    """relu(x @ weight.t() + bias), or gelu_tanh, in one call of torch: cuBLASLt fuses both."""
+    options: dict[str, Any] = {} if out is None else {"out": out}
+    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **options)
+
+
+def compiled_product() -> Callable[..., Tensor]:
+    """`product` under torch.compile, for calls with operands of one shape.
+
+    torch counts the compilations of a code object. After eight it stops compiling and reports
+    nothing. So this function makes a new code object for each shape.
+    """
+    code = product.__code__.replace()
+    copy = types.FunctionType(code, product.__globals__, product.__name__, product.__defaults__)
+    copy.__kwdefaults__ = product.__kwdefaults__
+    return torch.compile(copy, dynamic=False, fullgraph=True)
+
+
+def replayed_us(call: Callable[[], object]) -> float:
+    """Microseconds of a call in a CUDA graph: the shortest of five replays."""
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(torch.cuda.Stream()):  # torch.cuda.graph would collect garbage each time
+        graph.capture_begin()
+        call()
+        graph.capture_end()
+    graph.replay()
+    return min(timing.events_us(graph.replay) for _ in range(5))
+
+
+class CusparseltGemm:
+    """cuSPARSELt's x @ w.t() with 2:4 weights (N, K). Call it with x and the index of a weight.
+
+    The algorithm is the one that cuSPARSELt's search finds for x. For the dtypes of SAFE_ALGORITHMS
+    this class searches itself. cuSPARSELt allocates its results. The object keeps each result until
+    the next call with its index, so that the results leave the cache as tcgemm's do.
+    """
+
+    name = "torch._cslt_sparse_mm"
+    compressed: list[Tensor]
+    results: list[Tensor | None]
+    options: dict[str, Any]
+
+    def __init__(
+        self, weights: Sequence[Tensor], x: Tensor, out_dtype: torch.dtype | None = None
+    ) -> None:
+        self.compressed = [torch._cslt_compress(w) for w in weights]
+        self.results = [None] * len(self.compressed)
+        self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
+        if x.dtype.itemsize == 1:
+            self.options["out_dtype"] = out_dtype or dtypes.result(x.dtype)
+        if x.dtype in SAFE_ALGORITHMS:
+            self.options["alg_id"] = self._search(x, SAFE_ALGORITHMS[x.dtype])
+        else:
+            algorithm = torch._cslt_sparse_mm_search(self.compressed[0], x.t(), **self.options)
+            self.options["alg_id"] = algorithm
+
+    def _search(self, x: Tensor, limit: int) -> int:
+        """The fastest of at most `limit` algorithms."""
+        times: dict[int, float] = {}
+        for algorithm in range(limit):
+            call = functools.partial(
+                torch._cslt_sparse_mm, self.compressed[0], x.t(), **self.options, alg_id=algorithm
+            )
+            try:
+                times[algorithm] = replayed_us(call)
+            except RuntimeError:  # there are fewer algorithms
+                break
+        return min(times, key=times.__getitem__)
+
+    def __call__(self, x: Tensor, index: int) -> Tensor:
+        result = torch._cslt_sparse_mm(self.compressed[index], x.t(), **self.options)
+        self.results[index] = result
+        return result
+
+
+class SemiStructuredLinear:
+    """torch.nn.functional.linear with weights from torch.sparse.to_sparse_semi_structured."""
+
+    name = "torch linear, to_sparse_semi_structured"
+    weights: list[Tensor]
+
+    def __init__(self, weights: Sequence[Tensor], x: Tensor) -> None:
+        with warnings.catch_warnings():  # torch warns that this is a prototype
+            warnings.simplefilter("ignore")
+            self.weights = [torch.sparse.to_sparse_semi_structured(w) for w in weights]
+
+    def __call__(self, x: Tensor, index: int) -> Tensor:
+        return torch.nn.functional.linear(x, self.weights[index])
+
+
+def compress(weight: Tensor) -> Tensor:
+    """cuSPARSELt's compression of a weight that is pruned already."""
+    return torch._cslt_compress(weight)
+
+
+def prune_transposable(weight: Tensor) -> tuple[Tensor, ...]:
+    """torch's pruning that fits both directions: the pruned weight first, then its parts.
+
+    The algorithm is the greedy one for magnitudes: torch's default keeps the largest signed values.
+    """
+    return torch._sparse_semi_structured_tile(weight, algorithm="largest_abs_values_greedy")
+
+
+def refusal(call: Callable[[int], object]) -> str | None:
+    """The first line of the error if `call(0)` raises one, else None."""
+    try:
+        call(0)
+    except Exception as error:  # its text goes into the results
+        return reason(error)
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error's text, at most 200 characters."""
+    error = getattr(error, "inner_exception", error)  # torch.compile wraps the errors of the call
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:200]

@@ -1,0 +1,152 @@
+"""The linear layers of a model: how a forward calls them, and one of them on random data."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+import tcgemm
+from tcgemm import dtypes
+from tcgemm.measure import Plan
+from tcgemm.measure.case import Case
+from tcgemm.measure.compare import measure
+from tcgemm.measure.workloads import Workload
+from tcgemm.nn import Linear
+from tcgemm.typing import Layout
+
+NAMES: dict[torch.dtype, str] = {row.torch: row.name for row in dtypes.TABLE}
+
+
+@dataclass
+class Layer:
+    """A distinct layer of the model: its product, and how often one forward computes it."""
+
+    case: Case
+    device: torch.device
+    why_not: str = ""  # swap_linear's reason, if it left the layer as it was
+    names: dict[str, None] = field(default_factory=dict)
+    count: int = 0
+
+    def head(self, function: str) -> dict[str, Any]:
+        """The fields of its row. function: the product, or the layer that replaces it."""
+        reason = f"not swapped: {self.why_not}" if self.why_not else ""
+        facts = {"count": self.count, "layers": list(self.names), "why": reason}
+        return measure.head(self.case) | {"function": function} | facts
+
+
+class LayerWork(Workload):
+    """A layer before and after the swap, on random data: torch's linear, and the layer itself."""
+
+    rounds_as_torch: bool
+    swapped: torch.nn.ModuleList
+    b: Sequence[torch.Tensor]
+
+    def __init__(self, layer: Layer, to: type[torch.nn.Module], options: dict[str, Any]):
+        super().__init__(layer.case, layer.device)
+        self.rounds_as_torch = to is Linear  # 8-bit and 2:4 weights are others
+        self.swapped = torch.nn.ModuleList(self._linear(weight) for weight in self.weights).eval()
+        swap: Any = tcgemm.swap_linear  # the options of any `to`
+        report = swap(self.swapped, to=to, shared=True, **options)  # share the bias
+        for reason in report.skipped.values():
+            raise RuntimeError(reason)
+        for index in range(self.sets):  # the first call prepares a weight, but not in a capture
+            self.call_tcgemm(index)
+        prepared = getattr(self.swapped[0], "prepared", None)
+        if prepared is not None:  # plan_on asks for it
+            self.b = [prepared.t()]
+
+    def _linear(self, weight: Any) -> torch.nn.Linear:
+        linear = torch.nn.Linear(self.case.k, self.case.n, self.bias is not None, device="meta")
+        linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+        if self.bias is not None:
+            linear.bias = torch.nn.Parameter(self.bias, requires_grad=False)
+        return linear
+
+    @property
+    def plan(self) -> Plan:
+        """The kernel and the reason for it; empty for a layer of another kind than torch's."""
+        return super().plan if self.rounds_as_torch else Plan("", "")
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of memory traffic; None for a layer of another kind than torch's."""
+        return super().bytes if self.rounds_as_torch else None
+
+    def call_tcgemm(self, index: int, keep: bool = True) -> torch.Tensor:
+        """Calls the swapped layer with the weights and the input of one set."""
+        return self.swapped[index](self.operands.a[index])
+
+    def check(self) -> tuple[float | None, bool | None]:
+        """(max_error_ratio, None); None for layers with other weights than the model's."""
+        if not self.rounds_as_torch:
+            return None, None
+        return self.error_ratio(self.call_tcgemm(0)), None
+
+
+class Product(NamedTuple):
+    """A product of x (..., K) that a layer computes."""
+
+    x: torch.Tensor
+    n: int
+    bias: bool
+    layout: Layout = "TN"
+    part: str = ""  # of the layer's name
+
+
+def record(
+    layers: dict[Any, Layer],
+    name: str,
+    reason: str,
+    module: Any,
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+) -> None:
+    """A hook before a layer's forward: counts its products by their shapes."""
+    for product in _products(module, arguments, keywords):
+        x, dtype = product.x, product.x.dtype
+        if not x.numel() or not product.n:
+            continue
+        if torch.is_autocast_enabled(x.device.type) and dtype.is_floating_point:
+            dtype = torch.get_autocast_dtype(x.device.type)
+        tf32 = dtype is torch.float32 and x.is_cuda and torch.backends.cuda.matmul.allow_tf32
+        case = Case(
+            "linear",
+            "tf32" if tf32 else NAMES.get(dtype, str(dtype)),
+            product.layout,
+            x.numel() // x.shape[-1],
+            product.n,
+            x.shape[-1],
+            epilogue="bias" if product.bias else "none",
+        )
+        layer = layers.setdefault((case, x.device, reason), Layer(case, x.device, reason))
+        layer.names[f"{name}.{product.part}" if product.part else name] = None
+        layer.count += 1
+
+
+def _products(
+    module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> Iterator[Product]:
+    """The products of a linear layer, of transformers' Conv1D, or of attention's inputs."""
+    inputs = [*arguments, *keywords.values()]
+    if isinstance(module, torch.nn.MultiheadAttention):
+        if isinstance(module, tcgemm.nn.MultiheadAttention):  # out_proj is a layer of its own
+            yield from _projections(module, *arguments, **keywords)
+    elif not inputs or not isinstance(inputs[0], torch.Tensor):
+        return
+    elif hasattr(module, "out_features"):
+        yield Product(inputs[0], module.out_features, module.bias is not None)
+    elif hasattr(module, "nf"):
+        yield Product(inputs[0], module.nf, module.bias is not None, "NN")
+
+
+def _projections(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **_: Any
+) -> Iterator[Product]:
+    """As tcgemm.nn.MultiheadAttention computes them: inputs that are one tensor in one product."""
+    size, bias = module.embed_dim, module.in_proj_bias is not None
+    groups = [(query, size), (key, size), (value, size)]
+    if module.in_proj_weight is not None and key is value:
+        groups = [(query, 3 * size)] if query is key else [(query, size), (key, 2 * size)]
+    for x, n in groups:
+        yield Product(x, n, bias, part="in_proj")

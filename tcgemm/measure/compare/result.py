@@ -1,0 +1,308 @@
+"""The result of tcgemm.compare: a table as text, HTML, pandas frame, picture and file."""
+
+import html
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tcgemm import _tables
+from tcgemm.measure import results_file
+from tcgemm.measure.compare.request import refuse
+
+VERSION = 1  # of the file
+REQUIRED = ("function", "dtype", "layout", "batch", "m", "n", "k", "us", "ratios")
+Row = dict[str, Any]
+
+
+def size(row: Row) -> str:
+    """A shape as compare takes it: "4096x4096x4096", with the batch in front if there is one."""
+    sizes = [row["m"], row["n"], row["k"]]
+    return "x".join(map(str, sizes if row["batch"] == 1 else [row["batch"], *sizes]))
+
+
+def is_wrong(row: Row) -> bool:
+    """Was tcgemm's result measured to be wrong, or NaN?"""
+    error = row.get("max_error_ratio")
+    return row.get("exact") is False or (error is not None and error > 1)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _spread(row: Row) -> str:
+    if not row.get("us") or row.get("iqr_us") is None:
+        return ""
+    return f"{100 * row['iqr_us'] / row['us']:.1f}"
+
+
+def _error(row: Row) -> str:
+    if is_wrong(row) and row.get("max_error_ratio") is None:
+        return "NaN"
+    return _number(row.get("max_error_ratio"), ".2f")
+
+
+# Title -> the cell's text. A column without any text is left out.
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "calls": lambda row: str(row.get("count", "")),
+    "function": lambda row: row["function"],
+    "dtype": lambda row: row["dtype"],
+    "layout": lambda row: row["layout"],
+    "size": size,
+    "epilogue": lambda row: row.get("epilogue") or "",
+    "kernel": lambda row: row.get("kernel") or "",
+    "us": lambda row: _number(row["us"], ".2f"),
+    "± %": _spread,
+    "TFLOP/s": lambda row: _number(row.get("tflops"), ".3g" if _slow(row) else ".1f"),
+    "GB/s": lambda row: _number(row.get("gbps"), ".0f"),
+}
+LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
+    "error": _error,
+    "MHz": lambda row: _number(row.get("clock_mhz"), ".0f"),
+    "W": lambda row: _number(row.get("power_w"), ".0f"),
+}
+TEXT_COLUMNS = ("function", "dtype", "layout", "size", "epilogue", "kernel")  # aligned to the left
+
+
+def _joined(names: list[str]) -> str:
+    """The names of layers, with * for numbers: "layers.*.up, layers.*.gate"."""
+    short = [re.sub(r"(?<![^.])\d+(?![^.])", "*", name) or "(the model)" for name in names]
+    return ", ".join(dict.fromkeys(short))
+
+
+def _with_range(model: dict[str, Any], moment: str) -> str:
+    """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
+    return f"{model[f'{moment}_us']:.1f} ± {model[f'{moment}_iqr_us']:.1f}"
+
+
+def _slow(row: Row) -> bool:
+    return (row.get("tflops") or 0.0) < 10.0
+
+
+@dataclass(repr=False)
+class Comparison:
+    """The measurements of tcgemm.compare. They print as a table.
+
+    Attributes:
+        rows (list[dict]): one dict for each case, with these keys:
+
+            - function: "mm", "bmm" or "linear"; for a layer of a model also "QuantLinear" or
+              "SparseLinear24", the class that it was swapped to.
+            - dtype, layout, batch, m, n, k, epilogue: the case.
+            - kernel, why: the name of tcgemm's kernel, and the reason for it.
+            - us, iqr_us: the median time of a call and its interquartile range, in microseconds.
+              us is None if tcgemm could not run the case; `why` is then the reason.
+            - tflops, gbps: 1e12 operations and 1e9 bytes of memory traffic per second.
+            - ratios: {name of a baseline: its time divided by tcgemm's}, "x times torch's speed".
+            - baselines: {name: {"name", "us", "iqr_us"}}; refused: {name: why it did not run}.
+            - max_error_ratio: the largest error divided by its bound. Above 1 the result is wrong.
+            - exact: whether an integer result is exact.
+            - clock_mhz, power_w: the GPU's clock and power during the measurement.
+            - count, layers: for a model, the calls in one forward, and the names of the layers.
+        facts (dict): gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date and method.
+            `model`, for a model, has the time of its forward before and after the swap.
+    """
+
+    rows: list[Row]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def baselines(self) -> list[str]:
+        """The names of the baselines that ran in at least one row."""
+        return list(dict.fromkeys(name for row in self.rows for name in row["ratios"]))
+
+    def _columns(self) -> dict[str, list[str]]:
+        """Title -> the texts of its cells."""
+        columns = {"#": [str(index) for index in range(1, len(self.rows) + 1)]}
+        ratios = {
+            f"x {name}": lambda row, name=name: _number(row["ratios"].get(name), ".3f")
+            for name in self.baselines
+        }
+        for title, cell in (COLUMNS | ratios | LAST_COLUMNS).items():
+            cells = [cell(row) for row in self.rows]
+            if any(cells):
+                columns[title] = cells
+        return columns
+
+    def _title(self) -> str:
+        facts = self.facts
+        device = str(facts.get("gpu", "an unknown device"))
+        if device == "cpu":
+            device = f"the CPU ({facts.get('processor', 'unknown')})"
+        elif facts.get("driver"):
+            device += f" (driver {facts['driver']})"
+        return (
+            f"tcgemm {facts.get('tcgemm', '')} on {device}, torch {facts.get('torch', '')}, "
+            f"{facts.get('date', '')}"
+        )
+
+    def _summary(self) -> list[str]:
+        """A line for the model, and one for each baseline."""
+        lines = []
+        if model := self.facts.get("model"):
+            lines.append(
+                f"{model['name']}: forward {_with_range(model, 'before')} us before, "
+                f"{_with_range(model, 'after')} us after the swap to {model['to']}, "
+                f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
+                f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
+            )
+            lines.append(f"the swap {model['coverage']}")
+        for name in self.baselines:
+            ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
+            if len(ratios) == 1:  # the table says it
+                continue
+            mean = statistics.geometric_mean(ratios)
+            span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
+            lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
+        return lines
+
+    def _notes(self) -> list[tuple[str, str]]:
+        """(the numbers of rows, what there is to say about them)."""
+        notes: dict[str, list[int]] = {}
+        for number, row in enumerate(self.rows, 1):
+            texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
+            refusals = row.get("refused", {})
+            texts += [f"{name} did not run: {reason}" for name, reason in refusals.items()]
+            if is_wrong(row):
+                texts.insert(0, "WRONG RESULT: its error exceeds what rounding explains")
+            for text in [*texts, row.get("why")]:
+                if text:
+                    notes.setdefault(text, []).append(number)
+        return [(", ".join(map(str, numbers)), text) for text, numbers in notes.items()]
+
+    def __str__(self) -> str:
+        columns = self._columns()
+        sides = "".join("<" if title in TEXT_COLUMNS else ">" for title in columns)
+        rows = [list(columns), *zip(*columns.values(), strict=True)]
+        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
+        lines = _tables.aligned(rows, sides)
+        return "\n".join([self._title(), *lines, *self._summary(), *notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """The table of a notebook."""
+        columns = self._columns()
+
+        def row(tag: str, cells: Iterable[str]) -> str:
+            tags = [
+                f'<{tag} style="text-align:{"left" if title in TEXT_COLUMNS else "right"}">'
+                f"{html.escape(cell)}</{tag}>"
+                for title, cell in zip(columns, cells, strict=True)
+            ]
+            return f"<tr>{''.join(tags)}</tr>"
+
+        body = [row("td", cells) for cells in zip(*columns.values(), strict=True)]
+        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
+        below = "".join(f"<li>{html.escape(text)}</li>" for text in [*self._summary(), *notes])
+        return (
+            f"<p>{html.escape(self._title())}</p>"
+            f"<table><thead>{row('th', columns)}</thead><tbody>{''.join(body)}</tbody></table>"
+            f"<ul>{below}</ul>"
+        )
+
+    def to_pandas(self) -> Any:
+        """Makes a pandas.DataFrame with one row for each case.
+
+        Keys whose values are dicts become columns: "x torch", "torch us", "torch refused".
+
+        Raises:
+            RuntimeError: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise refuse("to_pandas needs pandas; `pip install pandas` installs it.") from error
+        return pandas.DataFrame([_flat(row) for row in self.rows])
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draws the TFLOP/s of tcgemm and of each baseline as bars, and returns the Axes.
+
+        Example:
+            >>> result.plot().figure.savefig("compare.png")  # doctest: +SKIP
+
+        Arguments:
+            ax: the matplotlib Axes to draw into. Default: the Axes of a new figure.
+
+        Raises:
+            RuntimeError: matplotlib is not installed, or no row has a time.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            text = "plot needs matplotlib; `pip install matplotlib` installs it."
+            raise refuse(text) from error
+        rows = [row for row in self.rows if row.get("tflops")]
+        if not rows:
+            raise refuse("there is no row with a time, so that there is nothing to plot.")
+        names = ["tcgemm", *self.baselines]
+        if ax is None:
+            ax = pyplot.subplots(figsize=(8, 1 + 0.3 * len(rows) * len(names)), layout="tight")[1]
+        height = 0.8 / len(names)
+        for index, name in enumerate(names):
+            scale = [1.0 if index == 0 else row["ratios"].get(name, math.nan) for row in rows]
+            rates = [row["tflops"] / factor for row, factor in zip(rows, scale, strict=True)]
+            places = [place + index * height for place in range(len(rows))]
+            ax.barh(places, rates, height, label=name)
+        labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
+        ax.set_yticks([place + 0.4 - height / 2 for place in range(len(rows))], labels)
+        ax.invert_yaxis()
+        ax.set_xlabel("TFLOP/s")
+        ax.set_title(str(self.facts.get("gpu", "")))
+        ax.legend()
+        return ax
+
+    def save(self, path: str | Path) -> None:
+        """Writes a JSON file: {"version": 1, "facts": {...}, "rows": [...]}.
+
+        tcgemm.measure.compare.load reads it. The file contains no code. If the file cannot be
+        written completely, an older file of this name stays as it was.
+        """
+        content = {"version": VERSION, "facts": self.facts, "rows": self.rows}
+        results_file.write(Path(path), content, allow_nan=False)
+
+
+def _flat(row: Row) -> Row:
+    fields = {k: v for k, v in row.items() if k not in ("ratios", "baselines", "refused")}
+    for name, ratio in row["ratios"].items():
+        fields[f"x {name}"] = ratio
+        fields[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
+    for name, reason in row.get("refused", {}).items():
+        fields[f"{name} refused"] = reason
+    return fields
+
+
+def load(path: str | Path) -> Comparison:
+    """Reads the Comparison that `save` wrote.
+
+    Example:
+        >>> tcgemm.measure.compare.load("h200.json").rows  # doctest: +SKIP
+
+    Raises:
+        RuntimeError: the file has another form.
+        OSError: the file cannot be read.
+    """
+
+    def wrong(problem: str) -> RuntimeError:
+        return refuse(f"{path} {problem}; pass a file that the result of tcgemm.compare saved.")
+
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise wrong(f"is not JSON ({error})") from error
+    if not isinstance(content, dict) or content.get("version") != VERSION:
+        version = content.get("version") if isinstance(content, dict) else None
+        raise wrong(f"has version {version!r}, but this tcgemm reads version {VERSION}")
+    rows, facts = content.get("rows"), content.get("facts")
+    if not isinstance(rows, list) or not isinstance(facts, dict):
+        raise wrong("has no list of rows and facts")
+    for row in rows:
+        missing = [name for name in REQUIRED if not isinstance(row, dict) or name not in row]
+        if missing:
+            raise wrong(f"has a row without {', '.join(missing)}")
+    return Comparison(rows, facts)

@@ -1,0 +1,91 @@
+"""Products of 16-bit activations with a packed weight, beside torch's with the weight that was
+packed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import tcgemm
+from tcgemm.measure import errors, operands
+from tcgemm.measure.case import Case
+from tcgemm.measure.operands import Operands
+from tcgemm.measure.workloads import Workload
+from tcgemm.packed import PackedWeight
+from tcgemm.packed.formats import FORMATS
+
+# Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
+ROUNDINGS = 3
+
+
+class PackedWeightWorkload(Workload):
+    """The operand sets and the calls of a product with a packed weight.
+
+    Example:
+        >>> from tcgemm.measure.case import Case
+        >>> from tcgemm.measure.packed_weight import PackedWeightWorkload
+        >>> case = Case("mm", "bf16", "TN", 8, 48, 128, epilogue="packed-int4-128")
+        >>> PackedWeightWorkload(case, "cpu").check()[0] < 1
+        True
+    """
+
+    packed: list[PackedWeight]  # of each set
+    weights: Any
+    b: Any
+
+    def _wanted_sets(self) -> int | None:
+        if self.device.type == "meta":
+            return 1
+        case = self.case
+        bits = FORMATS[case.packed_format].bits
+        bytes_read = case.k * (case.m * self.dtype.itemsize + case.n * bits // 8)
+        return operands.sets_past_cache(bytes_read, self.device)
+
+    def refill(self, largest: int | None = None) -> Operands:
+        """Fills all operands with new data, and packs the weights again."""
+        pools = super().refill(largest)
+        case: Any = self.case
+        self.packed = [
+            tcgemm.pack_weight(b.mT, case.packed_format, case.packed_group) for b in pools.b.views
+        ]
+        for weight in self.packed:
+            weight.arranged()
+        self.weights, self.b = self.packed, [weight.t() for weight in self.packed]
+        return pools
+
+    @property
+    def bytes(self) -> int | None:
+        """The least memory traffic: every operand is read once, the result is written once."""
+        tensors = [self.operands.a[0], self.packed[0].arranged(), self.operands.out[0]]
+        tensors += [tensor for tensor in (self.bias, self.residual) if tensor is not None]
+        return sum(tensor.nbytes for tensor in tensors)
+
+    @property
+    def operand_error(self) -> float:
+        """The largest relative error of an element of the weight as it is multiplied."""
+        return ROUNDINGS * errors.UNIT_ROUNDOFF[self.dtype]
+
+    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
+        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+        packed = self.packed[index]
+        options = self.options | packed.order._asdict() | {"kernel_name": name}
+        tensors = (self.operands.a[index], packed.arranged())
+        if keep:
+            torch.ops.tcgemm.packed_mm.out(*tensors, **options, out=self.operands.out[index])
+        else:
+            torch.ops.tcgemm.packed_mm(*tensors, **options)
+
+    def multiplied(self) -> tuple[Tensor, Tensor]:
+        """(a, b) of set 0 in float64, before kernels round the weight."""
+        return self.operands.a[0].double(), self.packed[0].t().dequantize(torch.float32).double()
+
+    def _exact(self) -> None:
+        """No data has exact products in every format."""
+
+
+def workload(case: Case, device: torch.device | str) -> Workload:
+    """The workload of a case."""
+    return (PackedWeightWorkload if case.packed_format else Workload)(case, device)

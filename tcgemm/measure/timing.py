@@ -1,0 +1,262 @@
+"""How long a call takes: kernel time without the host, and host time without the kernel.
+
+    build      warm up  ->  capture one CUDA graph of calls that rotate over the operand sets
+    measure    one slice each to warm up  ->  A | B  ->  B | A  ->  A | B  ...  ->  medians
+
+A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
+order alternates too, because clock and temperature drift by more than the differences that are
+measured. A slice lasts about 100 ms, because power and clock follow a change of load within that
+time. A measurement can end early where a short look is enough. On the CPU, the same functions use
+the wall clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from tcgemm.measure.telemetry import Sampler
+
+# A call takes the index of the operand set that it works on. Its result is ignored.
+Call = Callable[[int], object]
+SLICE_MS = 100.0  # one candidate's slice of a round
+FIRST_MS = 200.0  # one candidate's time before a measurement may end early
+GRAPH_US = 20000.0  # kernel time in one graph: the gap between two replays is small beside it
+MAX_CALLS = 4096  # calls in one graph
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Microseconds per call: the median of the samples and their interquartile range.
+
+    low_us and high_us are the lower and the upper quartile.
+    """
+
+    us: float
+    iqr_us: float
+    samples: int
+    total_ms: float
+    low_us: float = math.nan
+    high_us: float = math.nan
+
+    @classmethod
+    def of(cls, samples: Sequence[float], total_ms: float) -> Timing:
+        """The timing of these samples in microseconds, which took total_ms in all."""
+        low, middle, high = _quartiles(samples)
+        return cls(middle, high - low, len(samples), total_ms, low, high)
+
+
+def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
+    if len(samples) < 2:
+        return samples[0], samples[0], samples[0]
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return low, middle, high
+
+
+class _GraphRunner:
+    """One candidate on a GPU: a graph of `calls` calls, each on the next operand set."""
+
+    def __init__(self, call: Call, sets: int) -> None:
+        # The first call creates library handles and workspaces and sets kernel attributes. These
+        # are forbidden in a capture. torch requires a side stream for the warm-up before a capture.
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for index in range(3):
+                call(index % sets)
+            us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        slices = math.ceil(GRAPH_US / (us * sets))
+        most = max(1, MAX_CALLS // sets)
+        self.calls = sets * max(1, min(slices, most))
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph, stream=stream):
+            for index in range(self.calls):
+                call(index % sets)
+        self.replay_us = events_us(self.graph.replay)
+
+    def time_slice(self, ms: float) -> tuple[list[float], float]:
+        """Samples in us per call, from replays that run back to back for about `ms`, and the time
+        of all in ms."""
+        replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+        events[0].record()
+        for event in events[1:]:
+            self.graph.replay()
+            event.record()
+        events[-1].synchronize()
+        pairs = itertools.pairwise(events)
+        samples = [first.elapsed_time(last) * 1e3 / self.calls for first, last in pairs]
+        return samples, sum(samples) * self.calls / 1e3
+
+    def close(self) -> None:
+        self.graph.reset()
+
+
+def events_us(function: Callable[[], object]) -> float:
+    """Microseconds between two CUDA events around the function, at least 1."""
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    function()
+    last.record()
+    last.synchronize()
+    return max(1.0, first.elapsed_time(last) * 1e3)
+
+
+class _HostRunner:
+    """One candidate on the CPU. A sample has as many calls as run in a millisecond."""
+
+    def __init__(self, call: Call, sets: int) -> None:
+        self.call, self.sets, self.next = call, sets, 0
+        call(0)
+        start = time.perf_counter()
+        call(1 % sets)
+        us = max(0.1, (time.perf_counter() - start) * 1e6)
+        self.calls = max(1, math.ceil(1e3 / us))
+
+    def time_slice(self, ms: float) -> tuple[list[float], float]:
+        samples: list[float] = []
+        begin = time.perf_counter()
+        while not samples or (time.perf_counter() - begin) * 1e3 < ms:
+            start = time.perf_counter()
+            for _ in range(self.calls):
+                self.call(self.next % self.sets)
+                self.next += 1
+            samples.append((time.perf_counter() - start) * 1e6 / self.calls)
+        return samples, (time.perf_counter() - begin) * 1e3
+
+    def close(self) -> None:
+        pass
+
+
+def _runners(
+    kind: type[_GraphRunner] | type[_HostRunner],
+    candidates: Mapping[str, Call],
+    sets: int,
+    refusals: dict[str, str] | None,
+) -> dict[str, _GraphRunner | _HostRunner]:
+    """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
+    runners: dict[str, _GraphRunner | _HostRunner] = {}
+    try:
+        for name, call in candidates.items():
+            try:
+                runners[name] = kind(call, sets)
+            except RuntimeError as error:
+                if refusals is None or not runners:
+                    raise
+                refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
+    except BaseException:
+        _close(runners)
+        raise
+    return runners
+
+
+def _close(runners: Mapping[str, _GraphRunner | _HostRunner]) -> None:
+    for runner in runners.values():
+        runner.close()
+
+
+def measure(
+    candidates: Mapping[str, Call],
+    sets: int,
+    *,
+    device: torch.device | str,
+    min_ms: float = 300.0,
+    sampler: Sampler | None = None,
+    refusals: dict[str, str] | None = None,
+    enough: Callable[[Mapping[str, Timing]], bool] | None = None,
+    first_ms: float = FIRST_MS,
+) -> dict[str, Timing]:
+    """Measures the time of each candidate: {name: call} -> {name: Timing}.
+
+    Example:
+        >>> from tcgemm.measure import timing
+        >>> a = [torch.randn(64, 64) for _ in range(2)]
+        >>> calls = {"mm": lambda i: tcgemm.mm(a[i], a[i]), "add": lambda i: a[i] + a[i]}
+        >>> found = timing.measure(calls, 2, device="cpu", min_ms=20.0)
+        >>> found["mm"].us > 0
+        True
+
+    Arguments:
+        candidates (dict): calls by name. call(i) works on operand set i, 0 <= i < sets.
+        sets (int): the number of operand sets.
+        device: "cuda" captures the calls in CUDA graphs; "cpu" uses the wall clock.
+        min_ms (float): the time of one candidate in milliseconds, in slices of about SLICE_MS. One
+            more slice before that does not count: during it the clock rises from idle to the value
+            that the load allows.
+        sampler (telemetry.Sampler): samples clock and power during the slices that count.
+        refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
+            capture. If it is None, such a candidate raises RuntimeError.
+        enough: gets the timings after first_ms of each candidate, and ends the measurement there if
+            it returns True. None measures all of min_ms.
+        first_ms (float): milliseconds of one candidate before `enough` is asked.
+    """
+    kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
+    rounds = 2 * math.ceil(min_ms / (2 * SLICE_MS))  # each order as often as the reverse
+    slice_ms = min_ms / rounds
+    runners = _runners(kind, candidates, sets, refusals)
+    samples: dict[str, list[float]] = {name: [] for name in runners}
+    totals = dict.fromkeys(runners, 0.0)
+    first = 2 * math.ceil(first_ms / (2 * slice_ms))
+
+    def timings() -> dict[str, Timing]:
+        return {name: Timing.of(samples[name], totals[name]) for name in runners}
+
+    try:
+        for runner in runners.values():
+            runner.time_slice(slice_ms)
+        with sampler or contextlib.nullcontext():
+            for index in range(rounds):
+                for name in sorted(runners, reverse=index % 2 == 1):
+                    values, total = runners[name].time_slice(slice_ms)
+                    samples[name] += values
+                    totals[name] += total
+                if enough is not None and index + 1 == first and enough(timings()):
+                    break
+    finally:
+        _close(runners)
+    return timings()
+
+
+def host_time(
+    candidates: Mapping[str, Call],
+    sets: int,
+    *,
+    device: torch.device | str,
+    calls: int = 50,
+    batches: int = 20,
+) -> dict[str, Timing]:
+    """Measures the host time of one call of each candidate: {name: call} -> {name: Timing}.
+
+    There is no CUDA graph, and no call waits for a kernel: 50 calls fit into the launch queue, and
+    the GPU is synchronised between batches, outside the timed region. On the CPU there is no queue,
+    so this is the time of the call. As many calls run untimed before each batch, because the calls
+    of another candidate evict code and data from the caches: after calls of half a millisecond, a
+    call of tcgemm takes 2 to 4 us longer.
+    """
+    cuda = torch.device(device).type == "cuda"
+
+    def seconds(call: Call) -> float:
+        if cuda:
+            torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        for index in range(calls):
+            call(index % sets)
+        return time.perf_counter() - start
+
+    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(batches):
+        for name, call in candidates.items():
+            seconds(call)
+            samples[name].append(seconds(call) * 1e6 / calls)
+    if cuda:
+        torch.cuda.synchronize(device)
+    return {name: Timing.of(us, sum(us) * calls / 1e3) for name, us in samples.items()}

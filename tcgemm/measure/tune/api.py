@@ -1,0 +1,174 @@
+"""The function tcgemm.tune."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from tcgemm.measure import baseline, machine
+from tcgemm.measure.case import Case
+from tcgemm.measure.compare import request
+from tcgemm.measure.compare.request import DType, Shape
+from tcgemm.measure.compare.shapes import progress_of
+from tcgemm.measure.packed_weight import workload
+from tcgemm.measure.tune import measure, products
+from tcgemm.measure.tune.products import refuse
+from tcgemm.measure.tune.result import Tuning, line
+from tcgemm.ops import query, tuned
+from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
+
+
+def tune(
+    what: torch.nn.Module | Shape | Sequence[Shape],
+    *,
+    rows: int | Sequence[int] | None = None,
+    dtypes: DType | Sequence[DType] | None = None,
+    layouts: Layout | Sequence[Layout] | None = None,
+    scales: Granularity | None = None,
+    precision: Float8Precision | None = None,
+    sparse: bool = False,
+    weight: PackedFormat | None = None,
+    group_size: int | Literal["default"] | None = "default",
+    seconds: float | None = None,
+    device: torch.device | str | None = None,
+    progress: bool | Callable[[str], None] = True,
+) -> Tuning:
+    """Measures which kernels are fastest on this GPU, and lets the planner take them from now on.
+
+    Example:
+        >>> found = tcgemm.tune([(16, 4096, 4096)], dtypes="bf16")  # doctest: +SKIP
+        >>> print(found)  # doctest: +SKIP
+        >>> tcgemm.tune(model, rows=[1, 16])  # doctest: +SKIP
+
+    For each product the candidates are the kernels, clusters and slices of k whose estimated time
+    is at most 1.5 times the best estimate. The result of each is checked against float64 before it
+    is timed, as tcgemm.compare does both. The fastest one is kept if it gains more than 2 % on the
+    planned kernel. A product takes some 5 seconds.
+
+    The choices are kept in a JSON file, for this GPU model, this driver and this build of tcgemm.
+    This process and later ones take them. The file is in the folder that TCGEMM_CACHE_DIR names, by
+    default tcgemm in the user's folder of caches. A choice holds for every epilogue, result dtype
+    and `out` of the product. tcgemm.batch_invariant ignores it.
+
+    Arguments:
+        what: shapes, as for tcgemm.compare: (m, n, k), (batch, m, n, k), "4096x4096x4096", or a
+            list of these. Or a torch.nn.Module: the products of its linear layers, from torch
+            or tcgemm.nn. Its weights are not read, and need not be on the GPU.
+        rows (int or list): the rows of a layer's input; for a model. Default: 1, 16, 64, 256, 2048.
+        dtypes, layouts, scales, precision, sparse, weight, group_size: as for tcgemm.compare; for
+            shapes. float32 with all its bits, int4 and bits are not tuned.
+        seconds (float): the time that the planned kernel and each of the three fastest run.
+            Default: 0.3.
+        device: the GPU. Default: the current one.
+        progress: True prints a line on stderr for each product, False prints nothing. A function is
+            called with each line.
+
+    Returns:
+        A tcgemm.measure.tune.Tuning, which prints as a table.
+
+    Raises:
+        RuntimeError: there is no GPU, an argument is none of these, or a batch_invariant is active.
+            If a product cannot be measured, its row contains the reason instead.
+    """
+    choices: dict[str, Any] = {"dtypes": dtypes, "layouts": layouts}
+    of_shapes: dict[str, Any] = {"scales": scales, "precision": precision, "weight": weight}
+    skipped: dict[str, str] = {}
+    if isinstance(what, torch.nn.Module):
+        names = [name for name, value in (choices | of_shapes).items() if value is not None]
+        if names or sparse:
+            raise refuse(
+                f"{[*names, 'sparse'][0]} belongs to shapes, but got a model, whose layers have "
+                "it; leave it out."
+            )
+        cases, skipped = products.of_model(
+            what, products.rows_of(products.ROWS if rows is None else rows)
+        )
+    else:
+        if rows is not None:
+            raise refuse("rows belongs to a model, but got shapes, which have m; leave it out.")
+        defaults = {"dtypes": "bf16", "layouts": "TN", "sparse": sparse, "group_size": group_size}
+        choices = defaults | {name: value for name, value in choices.items() if value is not None}
+        cases = products.of_shapes(what, **choices, **of_shapes)
+    gpu = gpu_of(device)
+    if query.ask("_batch_invariant", 0):
+        raise refuse("batch_invariant is active, which ignores what is tuned; end it first.")
+    try:
+        lines, seconds = progress_of(progress), request.seconds_of(seconds, gpu)
+    except RuntimeError as error:
+        raise RuntimeError(str(error).replace(products.COMPARE, products.TUNE)) from None
+    with machine.current(gpu), torch.no_grad(), torch.autocast("cuda", enabled=False):
+        return run(cases, skipped, gpu, seconds=seconds, progress=lines)
+
+
+tune.__module__ = "tcgemm"
+
+
+def gpu_of(device: Any) -> torch.device:
+    """The GPU of the argument; by default the current one."""
+    if not torch.cuda.is_available():
+        raise refuse(
+            "torch finds no CUDA GPU, and kernels are timed on one; run it on a machine with a GPU."
+        )
+    try:
+        device = torch.device("cuda" if device is None else device)
+    except (RuntimeError, TypeError):
+        device = torch.device("cpu")
+    if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        raise refuse(
+            f"device is {device!r}, but has to be one of this machine's GPUs, of which there are "
+            f'{count}; pass "cuda" or "cuda:0".'
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.device("cuda", index)
+
+
+def planner_name(gpu: torch.device) -> str:
+    """The name by which the planner knows a GPU."""
+    row = machine.known_gpu(gpu)
+    return machine.gpu_name(gpu) if row is None else row["name"]
+
+
+def run(
+    cases: list[Case],
+    skipped: dict[str, str],
+    gpu: torch.device,
+    *,
+    seconds: float,
+    progress: Callable[[str], None],
+) -> Tuning:
+    """Measures the cases one after another. Each choice is stored at once."""
+    name, device = machine.gpu_name(gpu), planner_name(gpu)
+    store = functools.partial(tuned.store, name, device)
+    rows = []
+    with tuned.planned_kernels(name):
+        for number, case in enumerate(cases, 1):
+            rows.append(row_of(case, gpu, seconds))
+            row = rows[-1]
+            if row["us"] is not None:
+                store({row["product"]: kept_fields(row) if row["stored"] else None})
+            progress(f"{number} of {len(cases)}: {line(row)}")
+    return Tuning(rows, tuned.path_of(name), machine.facts(gpu), skipped)
+
+
+def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
+    """The row of a case, or the reason why it cannot be measured."""
+    try:
+        work = workload(case, gpu)
+        return measure.measure(work, measure.GpuBench(work), seconds=seconds)
+    except RuntimeError as error:
+        torch.cuda.synchronize()  # a GPU that no longer answers raises here
+        torch.cuda.empty_cache()
+        words = f"{case.dtype} {case.layout} {case.size} {case.epilogue}"
+        row = dict.fromkeys(("kernel", "us", "planned", "planned_us"))
+        fields = {"product": words, "candidates": 0, "stored": False, "wrong": {}}
+        return {**row, **fields, "why": baseline.reason(error)}
+
+
+def kept_fields(row: dict[str, Any]) -> dict[str, Any]:
+    """What the file keeps of a row."""
+    names = ("product", "kernel", "us", "planned", "planned_us")
+    return {name: row[name] for name in names} | {"date": machine.now()}

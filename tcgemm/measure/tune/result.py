@@ -1,0 +1,107 @@
+"""The result of tcgemm.tune, and the files of earlier ones, as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tcgemm import _tables
+from tcgemm.ops import tuned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Row = dict[str, Any]
+TITLES = ("product", "planned us", "tuned us", "gain", "kernel")
+
+
+def gain(row: Row) -> float | None:
+    """The planned kernel's time over the chosen kernel's; None if it was not measured."""
+    return row["planned_us"] / row["us"] if row.get("us") and row.get("planned_us") else None
+
+
+def line(row: Row) -> str:
+    """One row as a line of progress."""
+    if (ratio := gain(row)) is None:
+        return f"{row['product']}: {row['why'] or 'not measured'}"
+    times = f"{row['planned_us']:.2f} us planned"
+    if not row["stored"]:
+        return f"{row['product']}: {times}, the fastest of {row['candidates']}"
+    return f"{row['product']}: {times}, {row['us']:.2f} us with {row['kernel']} ({ratio:.3f} times)"
+
+
+def table(rows: list[Row]) -> list[str]:
+    """The rows as lines with a title."""
+    cells: list[tuple[str, ...]] = [TITLES]
+    for row in rows:
+        ratio = gain(row)
+        numbers = ("", "", "") if ratio is None else _numbers(row, ratio)
+        cells.append((row["product"] or "-", *numbers, row.get("why") or row["kernel"]))
+    return _tables.aligned(cells, "<>>><")
+
+
+def _numbers(row: Row, ratio: float) -> tuple[str, str, str]:
+    return f"{row['planned_us']:.2f}", f"{row['us']:.2f}", f"{ratio:.3f}"
+
+
+@dataclass(repr=False)
+class Tuning:
+    """The measurements of tcgemm.tune. They print as a table.
+
+    Attributes:
+        rows (list[dict]): one dict for each product, with these keys:
+
+            - product: its name, as in tcgemm.explain(...).product.
+            - planned, planned_us: the planner's kernel and its time in microseconds.
+            - kernel, us: the fastest kernel, or else the planned one, and its time.
+            - stored: whether the kernel is kept in the file: it is faster by more than the noise.
+            - candidates: how many kernels were checked, the planned one among them.
+            - wrong: {kernel: why its result cannot be used}. Such a kernel is never chosen.
+            - why: the reason if nothing was measured; us and planned_us are then None.
+        path (pathlib.Path): the file of the choices.
+        facts (dict): gpu, driver, clocks, torch, cuda, tcgemm, python, processor and date.
+        skipped (dict): the linear layers of a model that have no row, and why.
+    """
+
+    rows: list[Row]
+    path: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        count = sum(row["stored"] for row in self.rows)
+        lines = [
+            f"tcgemm {self.facts.get('tcgemm', '')} on {self.facts.get('gpu', 'an unknown GPU')}, "
+            f"{self.facts.get('date', '')}",
+            *table(self.rows),
+            f"{count} of {len(self.rows)} products have a faster kernel than the planned one: "
+            f"{self.path}",
+        ]
+        for row in self.rows:
+            lines += [f"left out: {kernel}: {reason}" for kernel, reason in row["wrong"].items()]
+        lines += [f"skipped: {name}: {reason}" for name, reason in self.skipped.items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def stored() -> str:
+    """The files of tcgemm.tune as text: their GPUs, drivers and products.
+
+    Example:
+        >>> print(tcgemm.measure.tune.stored())  # doctest: +SKIP
+    """
+    lines = []
+    for path in tuned.paths():
+        try:
+            content = tuned.read(path)
+        except tuned.Unusable as error:
+            lines.append(f"{path}: {error}")
+            continue
+        lines.append(f"{path}: {content['gpu']}, driver {content['driver']}")
+        try:
+            tuned.read_for(path, content["gpu"])
+        except tuned.Unusable as error:
+            lines.append(f"  not taken here: {error}")
+        lines += [f"  {text}" for text in table(content["products"])]
+    return "\n".join(lines or [f"there is no file of tcgemm.tune in {tuned.folder()}"])

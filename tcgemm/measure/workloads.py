@@ -1,0 +1,433 @@
+"""A case made runnable: its operands, the calls that are timed, and two checks of the result.
+
+    Workload(case, device)
+        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense, fused,
+                       f32_sums
+        check()        (max_error_ratio, exact) on new data, with outputs that held NaN
+
+The baseline is the code that a user of torch writes for the same result. Where tcgemm fuses an
+epilogue, it is torch's one call for it, or else one torch call after another. For gelu_tanh torch
+has both, and the one call is timed beside the baseline as `fused`. The baseline of a sparse GEMM is
+cuSPARSELt, and torch's dense GEMM is timed beside it as `dense`. torch has no tf32 GEMM of
+cuSPARSELt, so the baseline is the dense GEMM there. Dense GEMMs multiply the pruned weight with its
+zeros.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import tcgemm
+from tcgemm.measure import Plan, baseline, errors, operands, plan
+from tcgemm.measure.case import FLOATS, Case
+from tcgemm.measure.operands import Operands
+from tcgemm.measure.timing import Call, Timing
+from tcgemm.measure.work import (
+    ALSO_FUSED,
+    Work,
+    as_row,
+    baseline_name,
+    dense_baseline_name,
+    in_one_call,
+    sparse_baseline,
+)
+from tcgemm.ops.activations import activate
+from tcgemm.ops.prepared import Prepared
+from tcgemm.sparse.tensor import SparseTensor24
+from tcgemm.typing import Activation
+
+__all__ = [
+    "BUDGET",
+    "FP8_PRECISIONS",
+    "PRECISIONS",
+    "SELF_BASELINES",
+    "Workload",
+    "as_row",
+    "baseline_name",
+    "dense_baseline_name",
+    "sparse_baseline",
+]
+
+# The largest number of floating-point operations of a float64 check: it takes less than a second.
+BUDGET = {"cuda": 3e13, "cpu": 2e10}
+FP8_PRECISIONS = ("fast", "promoted")  # accumulations that are values of `precision`
+PRECISIONS = {"tf32": "high", "f32": "highest"}
+SELF_BASELINES = {
+    "TN": "tcgemm TN",
+    "tensor-scales": "tcgemm, a scale a tensor",
+    "unprepared": "tcgemm, the weight not prepared",
+    "dense": "tcgemm dense",
+}
+
+
+class Workload(Work):
+    """The operand sets and the calls of a GEMM.
+
+    Example:
+        >>> from tcgemm.measure.case import Case
+        >>> from tcgemm.measure.workloads import Workload
+        >>> work = Workload(Case("mm", "bf16", "TN", 64, 48, 32), "cpu")
+        >>> sorted(work.candidates()), work.check()[1]
+        (['baseline', 'tcgemm'], True)
+    """
+
+    generator: torch.Generator | None
+    operands: Operands
+    out_dtype: torch.dtype
+    activation: Activation | None
+    bias: Tensor | None
+    residual: Tensor | None
+    one: Tensor
+    scale_a: Tensor | None
+    scale_b: Tensor | None
+    options: dict[str, Any]  # keyword arguments of the call
+    weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
+    b: Sequence[Tensor]  # the second operand of each set, as tcgemm takes it
+    linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
+    sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
+
+    def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
+        super().__init__(case, device)
+        self.generator = self._generator(seed)
+        self.asked: dict[str, torch.dtype] = {}
+        if "to-bf16" in case.terms:
+            self.asked["out_dtype"] = torch.bfloat16
+        self.operands = Operands.build(
+            case.layout,
+            case.m,
+            case.n,
+            case.k,
+            dtype=self.dtype,
+            device=self.device,
+            batch=case.batch,
+            sets=self._wanted_sets(),
+            result=self.asked.get("out_dtype"),
+        )
+        self.linears, self.sparse_call = None, None
+        self.refill()
+        self.out_dtype = self.operands.out[0].dtype
+        self.activation = case.activation
+        self.bias = self._extra((case.n,)) if "bias" in case.terms else None
+        self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
+        self.one = torch.ones((), device=self.device)
+        self.scale_a, self.scale_b = self._scales()
+        self.options = self._options()
+
+    def _wanted_sets(self) -> int | None:
+        """The number of sets for a sparse weight, of which a GEMM reads half, and for "meta". None
+        means that Operands.build counts the bytes."""
+        if self.device.type == "meta":
+            return 1
+        if "sparse" not in self.case.terms:
+            return None
+        elements = self.case.k * (self.case.m + self.case.n // 2)
+        return operands.sets_past_cache(elements * self.dtype.itemsize, self.device)
+
+    def refill(self, largest: int | None = None) -> Operands:
+        """Fills all operands with new data, or with integers of at most `largest`.
+
+        The prepared or compressed weights are made again from the new data.
+        """
+        spread = "spread" in self.case.terms
+        if largest is not None:
+            self.operands.integers(largest, self.generator, spread=spread)
+        else:
+            (self.operands.spread if spread else self.operands.normal)(self.generator)
+        self.weights = [b.mT for b in self.operands.b.views]
+        if "prepared" in self.case.terms and self.device.type != "meta":
+            self.weights = [tcgemm.prepare(b.mT) for b in self.operands.b.views]
+        self.b = self.operands.b.views
+        if "sparse" in self.case.terms:
+            self._prune()
+        return self.operands
+
+    def _prune(self) -> None:
+        weights = self.operands.prune()
+        self.weights = weights
+        self.b = [weight.t() for weight in weights]
+        self.sparse_call = None  # the first call makes it, so that `refusal` sees its errors
+        if self.case.op == "linear":
+            self.linears = [self._sparse_linear(weight) for weight in weights]
+
+    def _sparse_linear(self, weight: SparseTensor24) -> Callable[[Tensor], Tensor]:
+        """A function of x: the layer, or torch's function with the sparse weight."""
+        if "layer" not in self.case.terms:
+            return functools.partial(F.linear, weight=weight)
+        linear = torch.nn.Linear(self.case.k, self.case.n, bias=False, device="meta")
+        linear.weight = torch.nn.Parameter(weight.to_dense(), requires_grad=False)
+        return tcgemm.nn.SparseLinear24.from_linear(linear).eval()
+
+    def _extra(self, shape: tuple[int, ...]) -> Tensor:
+        extra = torch.empty(shape, dtype=self.out_dtype, device=self.device)
+        return extra.normal_(generator=self.generator)
+
+    def _scales(self) -> tuple[Tensor | None, Tensor | None]:
+        """(scale_a, scale_b) with the strides that torch requires. tcgemm reads these fastest."""
+        case = self.case
+        if case.scales is None:
+            return None, None
+        if case.scales == "tensor-scales":
+            return self.one, self.one
+        blocks_n, blocks_k = (math.ceil(size / errors.BLOCK) for size in (case.n, case.k))
+        if case.scales == "row-scales":
+            return self._positive(case.m, 1), self._positive(1, case.n)
+        scale_a = self._positive(blocks_k, case.m).t()  # contiguous along M
+        if case.scales == "1x128-scales":
+            return scale_a, self._positive(blocks_k, case.n)
+        return scale_a, self._positive(blocks_n, blocks_k).t()
+
+    def _positive(self, *shape: int) -> Tensor:
+        scale = torch.rand(shape, generator=self.generator, device=self.device)
+        return scale.add_(0.5)
+
+    @property
+    def sets(self) -> int:
+        return self.operands.sets
+
+    @property
+    def bytes(self) -> int | None:
+        """The least memory traffic: every operand is read once, the result is written once."""
+        tensors = [self.operands.a[0], self.operands.b[0], self.operands.out[0]]
+        weight = self.weights[0]
+        if isinstance(weight, SparseTensor24):
+            values, metadata, tiles = weight.stored()
+            tensors[1:2] = [values, metadata if tiles is None else tiles]
+        extra = (self.bias, self.residual, self.scale_a, self.scale_b)
+        tensors += [tensor for tensor in extra if tensor is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+    @property
+    def operand_error(self) -> float:
+        """The largest relative error of an element of b as it is multiplied."""
+        return 0.0
+
+    def _options(self) -> dict[str, Any]:
+        """The options that are not the default. An option that is passed costs host time."""
+        case, precision = self.case, None
+        if case.accumulation in FP8_PRECISIONS:
+            precision = case.accumulation
+        elif case.dtype in PRECISIONS:
+            precision = PRECISIONS[case.dtype]
+        options = {
+            "bias": self.bias,
+            "activation": self.activation,
+            "residual": self.residual,
+            "acc_dtype": torch.float16 if case.accumulation == "f16" else None,
+            "precision": precision,
+            "scale_a": self.scale_a,
+            "scale_b": self.scale_b,
+        }
+        return {name: value for name, value in options.items() if value is not None} | self.asked
+
+    def call_tcgemm(self, index: int, keep: bool = True) -> object:
+        """Runs tcgemm on set `index`, into operands.out[index], or else into a new tensor."""
+        a, b = self.operands.a[index], self.b[index]
+        if self.linears is not None:
+            result = self.linears[index](a)
+            if keep:
+                self.operands.out[index].copy_(result)
+            return None
+        options = dict(self.options)
+        out: dict[str, Any] = {"out": self.operands.out[index]} if keep else {}
+        if self.case.kernel:
+            self.call_kernel(self.case.kernel, index, keep)
+        elif self.case.op == "linear":
+            bias = options.pop("bias", None)
+            tcgemm.linear(a, self.weights[index], bias, **options, **out)
+        else:
+            getattr(tcgemm, self.case.op)(a, b, **options, **out)
+        return None
+
+    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
+        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+        options = {"bias": None, "residual": None, **self.options, "kernel_name": name}
+        a, b = self.operands.a[index], self.b[index]
+        if keep:
+            torch.ops.tcgemm.scaled_mm.out(a, b, **options, out=self.operands.out[index])
+        else:
+            torch.ops.tcgemm.scaled_mm(a, b, **options)
+
+    def self_baseline(self) -> Call:
+        """The call of the second baseline, another GEMM of tcgemm, on the same data."""
+        case, pools = self.case, self.operands
+        options = dict(self.options)
+        a, b = pools.a, pools.b
+        if not case.graph:
+            weights = [matrix.t() for matrix in b.views]
+            return lambda index: tcgemm.linear(a[index], weights[index])
+        if case.self_baseline == "TN":
+            a = a if case.layout[1] == "N" else self._in_other_layout(a, transposed=False)
+            b = b if case.layout[0] == "T" else self._in_other_layout(b, transposed=True)
+        elif case.self_baseline == "tensor-scales":
+            options |= {"scale_a": self.one, "scale_b": self.one}
+        return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
+
+    def _in_other_layout(self, pool: operands.Pool, *, transposed: bool) -> operands.Pool:
+        """Copies of the matrices in the other layout."""
+        shape = pool[0].shape
+        copies = operands.Pool(self.sets, shape, self.dtype, self.device, transposed=transposed)
+        for index in range(self.sets):
+            copies[index].copy_(pool[index])
+        return copies
+
+    def plan_on(self, device: str | None = None) -> Plan:
+        a, b = self.operands.a[0], self.b[0]
+        kernel = {"kernel": self.case.kernel} if self.case.kernel else {}
+        return plan(a, b, **self.options, **kernel, device=device)
+
+    def call_baseline(self, index: int, keep: bool = True) -> object:
+        """Runs the baseline on set `index`; `keep` as in `call_tcgemm`."""
+        case, pools = self.case, self.operands
+        library = sparse_baseline(case)
+        if library is not None:
+            if self.sparse_call is None:
+                weights = [b.t() for b in pools.b.views]
+                self.sparse_call = library(weights, pools.a[0], **self.asked)
+            self.sparse_call(pools.a[index], index)
+        elif case.op != "linear":
+            self.call_dense_baseline(index, keep)
+        elif in_one_call(case):
+            self.call_in_one(index, keep)
+        else:
+            self.call_product(baseline.product, index)
+        return None
+
+    def call_in_one(self, index: int, keep: bool = True) -> Tensor:
+        """Runs torch's one call for the epilogue on set `index`; `keep` as in `call_tcgemm`."""
+        a, b = self.operands.a[index], self.operands.b[index]
+        out = self.operands.out[index] if keep else None
+        if self.residual is not None:
+            return torch.addmm(self.residual, a, b, out=out)
+        assert self.bias is not None
+        gelu = self.activation != "relu"
+        return baseline.addmm_activation(a, b.mT, self.bias, gelu=gelu, out=out)
+
+    def call_dense_baseline(self, index: int, keep: bool = True, accumulation: str = "") -> None:
+        """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`.
+
+        accumulation: of torch, if it is not the case's.
+        """
+        case, pools = self.case, self.operands
+        a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
+        ways = {"tf32": case.dtype == "tf32", "accumulation": accumulation or case.accumulation}
+        baseline.gemm(a, b, out, op=case.op, scales=self._both_scales(), **ways)
+
+    def _both_scales(self) -> tuple[Tensor, Tensor]:
+        if self.scale_a is None or self.scale_b is None:
+            return self.one, self.one
+        return self.scale_a, self.scale_b
+
+    def call_product(self, function: Callable[..., Tensor], index: int) -> Tensor:
+        """Runs baseline.product, or the same compiled, on set `index`."""
+        a, b = self.operands.a[index], self.operands.b[index]
+        with baseline.tf32_as_asked(a, self.case.dtype == "tf32"):
+            options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
+            options |= {"scales": self._both_scales(), "fast": self.case.accumulation == "fast"}
+            return function(a, b, op=self.case.op, **options)
+
+    def candidates(self) -> dict[str, Call]:
+        """The calls to time. For host time, a call allocates its result, as a user's call does."""
+        keep = self.case.graph
+        calls: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
+        if self.case.baseline:
+            calls["baseline"] = lambda index: self.call_baseline(index, keep)
+        if self.case.self_baseline:
+            calls["self_baseline"] = self.self_baseline()
+        sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
+        if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
+            calls["dense"] = self.call_dense_baseline
+        if self.case.baseline and self.case.accumulation == "f16":
+            calls["f32_sums"] = lambda index: self.call_dense_baseline(index, keep, "f32")
+        if self.case.baseline and self._is_also_fused:
+            calls["fused"] = lambda index: self.call_in_one(index, keep)
+        return calls
+
+    @property
+    def _is_also_fused(self) -> bool:
+        is_float = self.case.dtype in (*FLOATS, "f32")
+        return self.case.op == "linear" and self.case.epilogue == ALSO_FUSED and is_float
+
+    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        texts = {
+            "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
+            "dense": dense_baseline_name(self.case),
+            "fused": "torch._addmm_activation",
+            "f32_sums": baseline.name("f16", self.case.op),
+        }
+        for name, text in texts.items():
+            if name in timings:
+                fields[name] = text
+                fields[f"{name}_us"] = round(timings[name].us, 3)
+                fields[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
+        if "baseline" in timings and self.sparse_call is not None:
+            self.call_tcgemm(0)
+            result = self.operands.out[0].float()
+            difference = self.sparse_call(self.operands.a[0], 0).float() - result
+            fields["baseline_apart"] = round(float(difference.norm() / result.norm()), 6)
+        return fields
+
+    def multiplied(self) -> tuple[Tensor, Tensor]:
+        """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
+        a, b = self.operands.a[0], self.operands.b[0]
+        if self.case.dtype == "tf32":
+            a, b = errors.round_to_tf32(a), errors.round_to_tf32(b)
+        return errors.apply_scale(a, self.scale_a), errors.apply_scale(b, self.scale_b)
+
+    def check(self) -> tuple[float | None, bool | None]:
+        """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
+        data = self.refill().poison()
+        self.call_tcgemm(0)
+        ratio = self.error_ratio(data.out[0])
+        exact = self._exact() if self.activation in (None, "relu") else None
+        self.refill()
+        return ratio, exact
+
+    def error_ratio(self, result: Tensor, budget: float | None = None) -> float:
+        """The error of the result of set 0, in units of its bound."""
+        return errors.error_ratio(
+            result,
+            *self.multiplied(),
+            accumulation=self.case.accumulation,
+            dtype=self.case.dtype,
+            budget=budget or BUDGET[self.device.type],
+            bias=self.bias,
+            activation=self.activation,
+            residual=self.residual,
+            operand_error=self.operand_error,
+        )
+
+    def _exact(self) -> bool | None:
+        """Is the result exact on integers? With powers of two as scales, every sum is exact."""
+        largest = errors.largest_exact_integer(self.case.accumulation)
+        data = self.refill(largest).poison()
+        originals = {}
+        for name in ("bias", "residual", "scale_a", "scale_b"):
+            tensor = getattr(self, name)
+            if tensor is None or tensor is self.one:
+                continue
+            originals[name] = tensor.clone()
+            if name.startswith("scale"):
+                tensor.random_(-1, 2, generator=self.generator).exp2_()
+            else:
+                tensor.random_(-largest, largest + 1, generator=self.generator)
+
+        def finish(result: Tensor, rows: Tensor) -> Tensor:
+            if self.bias is not None:
+                result = result + self.bias.double()
+            result = activate(result, self.activation)
+            return result if self.residual is None else result + self.residual[rows].double()
+
+        self.call_tcgemm(0)
+        budget = BUDGET[self.device.type]
+        exact = errors.is_exact(data.out[0], *self.multiplied(), budget=budget, finish=finish)
+        for name, values in originals.items():
+            getattr(self, name).copy_(values)
+        return exact

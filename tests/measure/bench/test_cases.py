@@ -1,0 +1,97 @@
+"""The sets of cases: every case can be built, planned and checked without a GPU."""
+
+import re
+
+import pytest
+import torch
+
+from tcgemm.measure import results_file, run, workloads
+from tcgemm.measure.case import Case
+from tcgemm.measure.cases import EPILOGUES, NAMES
+from tcgemm.measure.cases import cases as cases_of
+
+
+def test_every_set_has_cases_of_its_name():
+    for name in NAMES:
+        result = cases_of(name)
+        assert result and {case.set for case in result} <= {name, f"{name}:sm80", f"{name}@1"}
+        keys = [results_file.key(workloads.as_row(case, "gpu", {})) for case in result]
+        assert len(set(keys)) == len(keys)
+
+
+def small(case):
+    """The same kind of case for two CPU cores."""
+    return case.limited(72)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_case_runs_when_it_is_small(name):
+    for case in dict.fromkeys(map(small, cases_of(name))):
+        work = run.workload(case, "cpu")
+        ratio, exact = work.check()
+        assert ratio <= 1 and exact in (True, None), case
+        work.candidates()["tcgemm"](1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_case_has_a_plan_without_a_gpu(name, capsys):
+    assert run.main(["--set", name, "--dry-run", "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(cases_of(name))
+    for line in lines:
+        assert re.search(r" (sm(80|90a)_\w+|compress24|prune24)$", line), line
+
+
+def test_small_cases_stay_ragged():
+    case = Case("mm", "bf16", "TN", 4095, 4096, 40)
+    assert small(case).size == "79x72x40"
+
+
+def test_random_cases_are_the_same_in_each_run():
+    assert cases_of("random") == cases_of("random")
+    assert {case.layout for case in cases_of("random", None, ("NN",))} == {"NN"}
+
+
+def test_training_checks_see_a_wrong_gradient():
+    case = Case("train", "bf16", "TN", 72, 64, 80, epilogue="bias")
+    work = run.workload(case, "cpu")
+    original = work.call_tcgemm
+    assert case.flops == 3 * 2 * 72 * 64 * 80
+    for index in range(4):
+
+        def wrong(index_of_set, index=index):
+            results = original(index_of_set)
+            results[index][..., 3:19].zero_()
+            return results
+
+        work.call_tcgemm = wrong
+        ratio, exact = work.check()
+        assert not ratio <= 1 and not exact
+    work.call_tcgemm = original
+    outputs, torchs = original(1), work.call_baseline(1)
+    for result, expected in zip(outputs, torchs, strict=True):
+        torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-1)
+
+
+def test_filters_and_forced_kernels():
+    result = cases_of("squares", ("f32",), ("TT",), "128x256")
+    assert {(c.dtype, c.layout, c.kernel, c.set) for c in result} == {
+        ("f32", "TT", "128x256", "squares:128x256")
+    }
+    with pytest.raises(ValueError, match="there are squares"):
+        cases_of("circles")
+
+
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_epilogue_and_host_cases_run(epilogue):
+    case = Case("linear", "f32", "TN", 24, 16, 40, epilogue=epilogue)
+    work = workloads.Workload(case, "cpu")
+    ratio, exact = work.check()
+    assert ratio <= 1 and exact in (True, None)
+    for call in work.candidates().values():
+        call(1)
+    plain = workloads.Workload(Case("bmm", "bf16", "NT", 9, 8, 7, 3, graph=False), "cpu")
+    ratio, exact = plain.check()
+    assert ratio <= 1 and exact is True
+    plain.candidates()["tcgemm"](0)
+    assert workloads.baseline_name(plain.case) == "torch.bmm"

@@ -1,0 +1,95 @@
+"""The operands that are measured: layouts, storage, rotation past the cache, data."""
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm.measure import errors, operands
+
+from support.cases import E4M3, E5M2
+
+
+@pytest.mark.parametrize("layout", operands.LAYOUTS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_layout_letters(layout, batch):
+    data = operands.Operands.build(
+        layout, 5, 6, 7, dtype=torch.float32, device="cpu", batch=batch, sets=2
+    )
+    lead = (batch,) if batch > 1 else ()
+    a, b, out = data.a[1], data.b[1], data.out[1]
+    assert (a.shape, b.shape, out.shape) == ((*lead, 5, 7), (*lead, 7, 6), (*lead, 5, 6))
+    assert b.stride()[-2:] == ((1, 7) if layout[0] == "T" else (6, 1))
+    assert a.stride()[-2:] == ((1, 5) if layout[1] == "T" else (7, 1))
+    assert out.is_contiguous()
+
+
+def test_sets_are_aligned_and_apart():
+    pool = operands.Pool(3, (5, 7), torch.float16, "cpu")
+    starts = [pool[index].storage_offset() * 2 for index in range(3)]
+    assert [start % operands.ALIGNMENT for start in starts] == [0, 0, 0]
+    pool.memory.zero_()
+    pool[0].fill_(1)
+    assert pool[1].sum() == 0
+
+
+def test_rotation_leaves_the_cache(monkeypatch):
+    monkeypatch.setattr(operands, "cache_bytes", lambda device: 60 << 20)
+    assert operands.sets_past_cache(1 << 20, "cuda") * (1 << 20) > 120 << 20
+    assert operands.sets_past_cache(1 << 30, "cuda") == 2
+    assert operands.sets_past_cache(1, "cuda") == operands.MAX_SETS
+
+
+@pytest.mark.parametrize("layout", operands.LAYOUTS)
+def test_matrices_in_a_layout(layout):
+    a, b = torch.randn(5, 7), torch.randn(7, 6)
+    data = operands.Operands.build(layout, 5, 6, 7, dtype=a.dtype, device="cpu", sets=1)
+    copies = operands.in_layout(layout, a, b)
+    assert [x.stride() for x in copies] == [data.a[0].stride(), data.b[0].stride()]
+    assert torch.equal(copies[0], a) and torch.equal(copies[1], b)
+
+
+def test_unknown_layout_is_named():
+    with pytest.raises(ValueError, match="'XX' is none of TN, NN, TT, NT"):
+        operands.Operands.build("XX", 1, 1, 1, dtype=torch.float32, device="cpu")
+
+
+EIGHT = {"e4m3": E4M3, "e5m2": E5M2, "s8": torch.int8, "u8": torch.uint8}
+
+
+@pytest.mark.parametrize("dtype", EIGHT.values(), ids=str)
+def test_normal_data_of_8_bits(dtype):
+    data = operands.Operands.build("NN", 70, 90, 80, dtype=dtype, device="cpu", sets=2)
+    values = data.normal(torch.Generator().manual_seed(1)).a[1].double()
+    middle, width = (128, 24) if dtype is torch.uint8 else (0, 24 if dtype is torch.int8 else 1)
+    assert abs(values.mean() - middle) < 0.1 * width and 0.7 * width < values.std() < 1.9 * width
+    integers = data.integers(4, torch.Generator().manual_seed(1)).b[0].double()
+    assert torch.equal(integers, integers.round()) and integers.abs().max() == 4
+    assert integers.min() == (0 if dtype is torch.uint8 else -4)
+    poison = data.poison().out[0]
+    assert poison.dtype is (torch.int32 if not dtype.is_floating_point else torch.bfloat16)
+    assert poison.isnan().all() if dtype.is_floating_point else (poison == -(2**31)).all()
+
+
+def test_spread_data_is_for_bf16_parts():
+    data = operands.Operands.build("NN", 40, 30, 600, dtype=torch.float32, device="cpu", sets=2)
+    data.spread(torch.Generator().manual_seed(1))
+    size = data.a[1].abs()
+    assert (size.amax(1) / size.amin(1)).log2().min() > 28
+    assert size.min() > 2.0**-60 and size.max() < 2.0**24
+    assert not torch.equal(data.a[0], data.a[1])
+
+
+def test_whole_numbers_are_spread_without_another_product():
+    data = operands.Operands.build("TN", 40, 30, 600, dtype=torch.float32, device="cpu", sets=2)
+    data.integers(4, torch.Generator().manual_seed(1), spread=True)
+    a, b = data.a[1].double(), data.b[1].double()
+    assert a.abs().max() >= 2.0**19 and a[a != 0].abs().min() <= 2.0**-18
+    assert torch.equal(a.unsqueeze(-1) * b.unsqueeze(0), (a.unsqueeze(-1) * b.unsqueeze(0)).round())
+    assert errors.is_exact(tcgemm.mm(data.a[1], data.b[1], precision="highest"), a, b)
+
+
+def test_powers_are_exact():
+    exponents = torch.arange(-149, 128)
+    mantissa, exponents_of = torch.frexp(operands.powers_of_two(exponents))
+    assert torch.equal(mantissa, torch.full_like(mantissa, 0.5))
+    assert torch.equal(exponents_of, (exponents + 1).to(exponents_of.dtype))

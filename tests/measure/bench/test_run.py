@@ -1,0 +1,123 @@
+"""The command that measures: what it stores, resumes, prints and refuses."""
+
+import importlib
+from dataclasses import replace
+
+import pytest
+
+import benchmarks
+from benchmarks import __main__ as benchmarks_main
+from benchmarks import run as checkout_run
+from tcgemm.cli import bench
+from tcgemm.measure import results_file, run, workloads
+from tcgemm.measure.case import Case
+from tcgemm.measure.cases import EPILOGUES
+
+
+def run_small(capsys, *arguments):
+    status = checkout_run.main(["--device", "cpu", "--ms", "2", "--commit", "abc", *arguments])
+    return status, capsys.readouterr().out
+
+
+def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
+    arguments = ("--set", "smoke", "--layout", "TN,NT", "--out", str(tmp_path))
+    status, out = run_small(capsys, *arguments)
+    assert status == 0 and "12 of 12 cases done, 0 failed or wrong." in out
+    path = tmp_path / "cpu.json"
+    rows = results_file.load(path)["rows"]
+    assert len(rows) == 12 and all(row["exact"] and row["ratio"] > 0 for row in rows)
+    assert all(0 < row["max_error_ratio"] <= 1 and not row["graph"] for row in rows)
+    before = path.read_text()
+    status, out = run_small(capsys, *arguments, "--resume")
+    assert "12 of 12 cases done" in out and path.read_text() == before
+    assert not results_file.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
+    elsewhere = (*arguments[:-1], str(tmp_path / "shard"), "--resume")
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
+    status, out = run_small(capsys, *elsewhere)
+    assert "12 of 12 cases done" in out and not (tmp_path / "shard").exists()
+    status, out = run_small(capsys, *arguments, "--minutes", "0")
+    assert "0 of 12 cases done" in out and "--resume goes on" in out
+    assert "At most 36 repetitions are missing." in out
+
+
+def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
+    original = workloads.Workload.call_tcgemm
+
+    def call_tcgemm(self, index, keep=True):
+        if self.case.m == 65:
+            raise RuntimeError("No kernel fits.")
+        if self.case.m == 64:
+            self.operands.out[index].zero_()
+        else:
+            original(self, index, keep)
+
+    monkeypatch.setattr(workloads.Workload, "call_tcgemm", call_tcgemm)
+    arguments = ("--set", "smoke", "--layout", "TN", "--dtype", "f32", "--out", str(tmp_path))
+    status, out = run_small(capsys, *arguments)
+    assert status == 1 and "RuntimeError: No kernel fits." in out and "NOT EXACT" in out
+    assert "3 of 3 cases done, 2 failed or wrong." in out
+    rows = {row["m"]: row for row in results_file.load(tmp_path / "cpu.json")["rows"]}
+    assert rows[65]["us"] is None and rows[64]["max_error_ratio"] > 1 and rows[1]["exact"]
+
+
+def test_a_run_measures_every_dtype(tmp_path, capsys):
+    arguments = ["--set", "smoke-dtypes", "--device", "cpu", "--ms", "1", "--commit", "abc"]
+    assert run.main([*arguments, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "0 failed or wrong" in out and "torch refuses: " in out and "x tcgemm TN" in out
+    results = results_file.load(tmp_path / "cpu.json")
+    details = {
+        results_file.key(r): results["details"][results_file.key(r)] for r in results["rows"]
+    }
+    refusals = [r for r in results["rows"] if r["ratio"] is None]
+    assert refusals and all(details[results_file.key(r)]["refused"] for r in refusals)
+    assert any(detail.get("self_baseline_ratio") for detail in details.values())
+    options = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
+    assert run.main(options) == 0
+    assert "x tcgemm TN" not in capsys.readouterr().out
+
+
+def test_the_timer_is_checked_against_itself(capsys):
+    calibration = importlib.import_module("benchmarks.calibrate")
+    assert calibration.main(["--device", "cpu", "--ms", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "torch.mm 512^3: " in out and "copy: " in out and "host time of torch.mm" in out
+
+
+def test_the_command_line_measures(tmp_path, capsys):
+    assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
+    assert capsys.readouterr().out.count("long-k mm bf16 TN") == 7
+    small = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--device", "cpu", "--ms", "2"]
+    assert bench.run(small) == 0
+    assert "-> not stored" in capsys.readouterr().out
+    assert benchmarks_main.main(["measure"]) == 2
+    assert "run        measure sets" in capsys.readouterr().out
+
+
+def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
+    status, out = run_small(capsys, "--set", "llm", "--max-size", "32")
+    assert status == 0 and "not stored" in out and "1 of 1 cases done" in out
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_names_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        run.parse(["--set", "circles"])
+    assert (
+        "--set circles: there are dense, dtypes, sparse, all, drawn, squares"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("epilogue", EPILOGUES)
+def test_epilogues_and_steps_on_a_gpu(epilogue):
+    options = run.parse(["--set", "epilogue", "--device", "cuda", "--ms", "20"])
+    case = Case("linear", "bf16", "TN", 512, 768, 256, epilogue=epilogue)
+    row, detail = run.measure_case(case, options, "GPU", "abc", None, {})
+    assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
+    assert ("fused_ratio" in detail) == (epilogue == "bias+gelu_tanh")
+    if epilogue in ("bias", "bias+gelu"):
+        row, detail = run.measure_case(replace(case, op="train"), options, "GPU", "abc", None, {})
+        assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)

@@ -1,0 +1,320 @@
+"""The measuring tools for 2:4 sparsity: operands, baselines, passes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.sparse import _semi_structured_conversions as conversions
+
+import tcgemm
+from tcgemm.measure import baseline, results_file, run, sparse_passes, timing, workloads
+from tcgemm.measure import operands as pools
+from tcgemm.measure.case import PASSES, Case
+from tcgemm.measure.cases import cases as cases_of
+from tcgemm.ops import operators
+
+from support.bench_fixtures import row
+
+ONE = timing.Timing(1.0, 0.0, 1, 1.0)
+SMOKE = cases_of("smoke-sparse")
+PRODUCTS = [case for case in SMOKE if case.op == "mm"]
+SMALL_PASSES = [case for case in SMOKE if case.op in PASSES]
+
+
+def name_of(case):
+    return f"{case.op}-{case.dtype}-{case.size}-{case.epilogue}"
+
+
+each_product = pytest.mark.parametrize("case", PRODUCTS, ids=name_of)
+each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
+
+
+@pytest.mark.parametrize("name", ["sparse", "squares,sparse-mm"])
+def test_without_a_gpu_a_sentence_says_what_there_is(name, capsys):
+    with pytest.raises(SystemExit):
+        run.parse(["--set", name, "--device", "cpu"])
+    text = " ".join(capsys.readouterr().err.split())
+    assert "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke" in text
+    assert run.parse(["--set", name, "--device", "cuda"]).device == "cuda"
+    assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
+
+
+# Operands and checks.
+
+
+@each_product
+def test_dense_products_multiply_the_same_weight(case):
+    work = workloads.Workload(case, "cpu")
+    for index in range(work.sets):
+        weight, b = work.weights[index], work.operands.b[index]
+        assert torch.equal(sparse_passes.bits(weight.to_dense()), sparse_passes.bits(b.t()))
+        assert weight.pattern == ("1:2" if case.dtype == "tf32" else "2:4")
+        assert 0.3 < float((b.float() == 0).float().mean()) < 0.6
+    assert work.bytes < sum(
+        pool[0].numel() * pool[0].element_size()
+        for pool in (work.operands.a, work.operands.b, work.operands.out)
+    )
+    work.call_tcgemm(1)
+    result = work.operands.out[1].double()
+    work.operands.poison()
+    work.self_baseline()(1)
+    torch.testing.assert_close(result, work.operands.out[1].double(), rtol=2e-2, atol=1e-2)
+
+
+def test_rotation_counts_what_is_read(monkeypatch):
+    monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
+    case = Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
+    work = workloads.Workload(case, "cpu")
+    size = sum(tensor.nbytes for tensor in work.weights[0].tensors().values())
+    assert work.sets * size > 2 << 20
+
+
+@each_product
+def test_checks_see_faults(case):
+    work = workloads.Workload(case, "cpu")
+    original = work.call_tcgemm
+
+    def check(fault):
+        def call_tcgemm(index, keep=True):
+            original(index, keep)
+            fault(work.operands.out[index])
+
+        work.call_tcgemm = call_tcgemm
+        return work.check()
+
+    ratio, exact = check(lambda out: None)
+    assert ratio <= 1 and exact
+    ratio, exact = check(lambda out: out[16:32, 8:16].zero_())
+    assert not ratio <= 1 and not exact
+    _, exact = check(lambda out: out[3, 5].neg_().sub_(1))
+    assert not exact
+
+
+def test_a_forced_kernel_reaches_the_operator(monkeypatch):
+    names = []
+    keywords = operators.Scaled.keywords
+    monkeypatch.setattr(
+        operators.Scaled,
+        "keywords",
+        lambda self, *options: names.append(self.kernel_name) or keywords(self, *options),
+    )
+    case = cases_of("smoke-sparse", ("bf16",), None, "128x64")[0]
+    work = workloads.Workload(case, "cpu")
+    work.call_tcgemm(0)
+    work.call_tcgemm(0, keep=False)
+    assert names == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
+    assert "128x64x64" in work.plan_on().kernel and work.plan_on().kernel.endswith("_sparse")
+
+
+def test_checks_see_metadata_of_another_weight():
+    work = workloads.Workload(PRODUCTS[0], "cpu")
+    prune = work._prune
+
+    def exchanged():
+        prune()
+        work.weights[0].metadata.copy_(work.weights[1].metadata)
+
+    work._prune = exchanged
+    ratio, exact = work.check()
+    assert ratio > 1 and not exact
+
+
+@pytest.mark.parametrize("case", [case for case in SMOKE if case.op == "linear"], ids=name_of)
+def test_host_cases_call_what_users_call(case, monkeypatch):
+    work = workloads.Workload(case, "cpu")
+    layers = [isinstance(call, tcgemm.nn.SparseLinear24) for call in work.linears]
+    assert all(layers) if "layer" in case.terms else not any(layers)
+    ratio, exact = work.check()
+    assert ratio <= 1 and exact
+    weights = []
+    monkeypatch.setattr(
+        torch.sparse, "to_sparse_semi_structured", lambda w: weights.append(w) or w.contiguous()
+    )
+    calls = work.candidates()
+    assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
+    for call in calls.values():
+        call(1)
+    assert (
+        len(weights) == work.sets
+        and workloads.baseline_name(case) == baseline.SemiStructuredLinear.name
+    )
+
+
+# cuSPARSELt.
+
+
+class Library:
+    """Stands in for cuSPARSELt, and sees how it is called."""
+
+    def __init__(self, monkeypatch):
+        self.searched, self.compressed, self.used = [], [], []
+        monkeypatch.setattr(torch, "_cslt_compress", self.compress)
+        monkeypatch.setattr(torch, "_cslt_sparse_mm_search", self.search)
+        monkeypatch.setattr(torch, "_cslt_sparse_mm", self.multiply)
+        monkeypatch.setattr(baseline, "replayed_us", self.replayed_us)
+
+    def compress(self, w):
+        assert w.is_contiguous()
+        self.compressed.append(w)
+        return w
+
+    def search(self, w, x, **options):
+        self.searched.append((w, x, options))
+        return 7
+
+    def replayed_us(self, call):
+        """The time of an f16 call: 15 algorithms are tried one by one; number 7 is the fastest."""
+        *operands, algorithm = *call.args, call.keywords["alg_id"]
+        if algorithm == 0:
+            self.searched.append((*operands, {}))
+        if algorithm == 15:
+            raise RuntimeError("invalid value when calling cusparseLtMatmulAlgSetAttribute")
+        return 1.0 + abs(algorithm - 7)
+
+    def multiply(self, w, x, *, alg_id, transpose_result, out_dtype=None):
+        assert alg_id == 7 and transpose_result
+        self.used.append(next(i for i, weight in enumerate(self.compressed) if weight is w))
+        return (x.t().double() @ w.t().double()).to(out_dtype or x.dtype)
+
+
+@each_product
+def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
+    work = workloads.Workload(case, "cpu")
+    library = Library(monkeypatch)
+    calls = work.candidates()
+    if case.dtype == "tf32":
+        assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
+        assert workloads.baseline_name(case) == "torch.mm allow_tf32" and not library.compressed
+        return
+    assert list(calls) == ["tcgemm", "baseline", "self_baseline"] + ["dense"] * (
+        "to-bf16" not in case.terms
+    )
+    assert workloads.baseline_name(case) == "torch._cslt_sparse_mm"
+    assert baseline.refusal(calls["baseline"]) is None  # the first call makes what all need
+    assert len(library.compressed) == work.sets and len(library.searched) == 1
+    calls["baseline"](1)
+    assert library.used == [0, 1] and len(library.compressed) == work.sets
+    results = work.sparse_call.results
+    assert results[0].data_ptr() != results[1].data_ptr()  # outside the cache, as ours are
+    (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
+    wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
+    assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
+    assert work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"] < 0.004
+    work.sparse_call.compressed.reverse()  # another weight
+    difference = work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"]
+    assert difference > 1
+    detail = {"baseline_apart": difference, "tcgemm_iqr_us": 1.0, "bytes": 1}
+    assert "torch's result differs" in run.line(case, row(case, 10.0), detail)
+    work.refill()
+    calls["baseline"](0)
+    assert len(library.compressed) == 2 * work.sets  # of the new weights
+    gemm = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
+    work.call_tcgemm(0)
+    result, out = gemm(work.operands.a[0], 0), work.operands.out[0]
+    torch.testing.assert_close(result, out, rtol=2e-2, atol=1e-2)
+
+
+# Passes.
+
+
+def test_there_are_90_choices():
+    every = sparse_passes.transposable_masks("cpu").view(-1, 4, 4)
+    assert len(every) == 90 == len(every.unique(dim=0))
+    assert (every.sum(1) == 2).all() and (every.sum(2) == 2).all()
+
+
+@each_pass
+def test_passes_are_checked(case):
+    work = sparse_passes.Pass(case, "cpu")
+    assert work.check() == (0.0, True)
+    original = work.call_tcgemm
+
+    def broken(index):
+        result = original(index)
+        first = result if case.op == "prune" else result[0]
+        first[-1, -4:] = first[-1, -4:].roll(1)
+        return result
+
+    work.call_tcgemm = broken
+    assert work.check() == (0.0, False)
+    assert work.bytes > 1.5 * work.pool[0].nbytes
+
+
+def test_a_choice_that_keeps_less_is_seen():
+    w = torch.randn(16, 16)
+    best = tcgemm.prune24(w, method="transposable", pattern="2:4")
+    assert sparse_passes.is_best(w, best)
+    assert not sparse_passes.is_best(w, tcgemm.prune24(w, pattern="2:4"))  # not of columns
+    mask = torch.tensor([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]).repeat(4, 4)
+    assert not sparse_passes.is_best(w, w * mask)
+    doubled = best.clone()
+    doubled[best != 0] *= 2.0
+    assert not sparse_passes.is_best(w, doubled)
+
+
+def test_what_is_kept_is_measured_beside_torch(monkeypatch):
+    case = next(case for case in SMALL_PASSES if case.op == "prune")
+    work = sparse_passes.Pass(case, "cpu")
+    greedy = conversions._sparse_semi_structured_tile
+
+    def tile(w, algorithm=""):
+        if algorithm != "largest_abs_values_greedy":
+            return (greedy(w.clone()),)
+        return torch.ops.tcgemm.compress24(greedy(w.abs()), "2:4")[:2]
+
+    monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
+    detail = work.detail({"tcgemm": None, "baseline": None})
+    assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8
+    assert "baseline_kept" not in work.detail({"tcgemm": None})
+    assert workloads.baseline_name(case) == "torch._sparse_semi_structured_tile"
+
+
+def test_torch_compresses_what_is_pruned(monkeypatch):
+    case = next(case for case in SMALL_PASSES if case.op == "compress")
+    weights = []
+    monkeypatch.setattr(torch, "_cslt_compress", weights.append)
+    work = sparse_passes.Pass(case, "cpu")
+    results = [work.candidates()["baseline"](index) for index in (1, 0)]
+    assert results == [None, None] and len(weights) == 2
+    assert torch.equal(weights[0], tcgemm.prune24(work.pool[1]))
+
+
+# The command.
+
+
+def test_a_run_measures_sparse_gemms(tmp_path, capsys):
+    arguments = ["--set", "smoke-sparse", "--device", "cpu", "--ms", "1", "--commit", "abc"]
+    assert run.main([*arguments, "--dtype", "bf16,tf32", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "0 failed or wrong" in out and "torch refuses: " in out
+    assert "x tcgemm dense" in out and "x torch.mm" in out and "of |w|, torch -" in out
+    results = results_file.load(tmp_path / "cpu.json")
+    for result in results["rows"]:
+        assert result["exact"] and result["us"] > 0 and result["max_error_ratio"] <= 1
+        detail = results["details"][results_file.key(result)]
+        assert detail["bytes"] > 0 and ("self_baseline_ratio" in detail) is (
+            result["op"] in ("mm", "linear")
+        )
+        assert (result["tflops"] is None) is (result["op"] != "mm")
+    assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
+    out = capsys.readouterr().out
+    assert "x tcgemm dense" not in out and "x torch.mm" not in out
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_sparse_cases_on_a_gpu():
+    options = run.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
+    for case in SMOKE:
+        k = 1 if case.op in PASSES else 512
+        # At this size, an f16 algorithm of cuSPARSELt may not terminate: baseline.SAFE_ALGORITHMS.
+        has_baseline = case.dtype != "f16"
+        case = replace(case, m=512, n=k, k=512, baseline=has_baseline)
+        result, detail = run.measure_case(case, options, "GPU", "abc", None, {})
+        assert not run.is_wrong(result), (case, result, detail)
+        assert case.op in PASSES or result["kernel"].endswith("_sparse")
+        if torch.backends.cusparselt.is_available() and has_baseline:
+            assert "refused" not in detail and result["ratio"] > 0, (case, detail)
+            assert detail.get("baseline_apart", 0.0) < run.DIFFERENT, (case, detail)
+        if case.op == "prune":
+            assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8

@@ -1,0 +1,116 @@
+"""The timer and the sampler of clock and power."""
+
+import time
+
+import pytest
+import torch
+
+from tcgemm.measure import operands, telemetry, timing
+
+
+def test_a_slower_candidate_takes_longer():
+    calls = {name: [] for name in ("fast", "slow")}
+
+    def sleeper(name, seconds):
+        def call(index):
+            calls[name].append(index)
+            time.sleep(seconds)
+
+        return call
+
+    candidates = {"fast": sleeper("fast", 0.0005), "slow": sleeper("slow", 0.002)}
+    result = timing.measure(candidates, 3, device="cpu", min_ms=60)
+    assert 400 < result["fast"].us < result["slow"].us < 20_000
+    assert min(timings.total_ms for timings in result.values()) >= 60
+    assert result["slow"].samples >= 4 and result["slow"].iqr_us >= 0
+    assert set(calls["fast"]) == {0, 1, 2}  # it rotates over the sets
+
+
+def test_host_time_counts_a_call():
+    result = timing.host_time(
+        {"x": lambda i: time.sleep(0.001)}, 1, device="cpu", calls=2, batches=3
+    )
+    assert 900 < result["x"].us < 20_000
+
+
+def test_host_time_is_not_that_of_a_call_after_another():
+    last = []
+
+    def caller(name):
+        def call(index):
+            time.sleep(0.001 if last == [name] else 0.1)
+            last[:] = [name]
+
+        return call
+
+    candidates = {name: caller(name) for name in ("one", "another")}
+    result = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
+    assert max(sample.us for sample in result.values()) < 40_000
+
+
+def test_sampler_takes_medians_and_stops():
+    class Reader:
+        def read(self):
+            return 1500.0, 650.0
+
+    with telemetry.Sampler(Reader(), period=0.001) as sampler:
+        time.sleep(0.05)
+    assert (sampler.clock_mhz, sampler.power_w) == (1500.0, 650.0)
+    assert not sampler._thread.is_alive()
+    with telemetry.Sampler(telemetry.open_reader("cpu")) as nothing:
+        pass
+    assert nothing.clock_mhz is None and nothing.power_w is None
+
+
+def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypatch):
+    closed = []
+
+    class Runner(timing._HostRunner):
+        def __init__(self, call, sets):
+            if call is refuse:
+                raise RuntimeError("operation not permitted when stream is capturing\nmore")
+            super().__init__(call, sets)
+
+        def close(self):
+            closed.append(self)
+
+    def run(index):
+        time.sleep(0.0001)
+
+    def refuse(index):
+        raise AssertionError
+
+    monkeypatch.setattr(timing, "_HostRunner", Runner)
+    common, refusals = {"device": "cpu", "min_ms": 2}, {}
+    result = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
+    assert list(result) == ["tcgemm"] and len(closed) == 1
+    assert refusals["torch"].endswith("when stream is capturing")
+    for candidates, options in (
+        ({"tcgemm": run, "torch": refuse}, {}),
+        ({"tcgemm": refuse, "torch": run}, {"refusals": {}}),
+    ):
+        with pytest.raises(RuntimeError, match="stream is capturing"):
+            timing.measure(candidates, 2, **common, **options)
+    assert len(closed) == 2  # also of the candidate that was ready when the other failed
+
+
+@pytest.mark.gpu
+def test_graph_timing_on_a_gpu():
+    data = operands.Operands.build("TN", 512, 512, 512, dtype=torch.bfloat16, device="cuda")
+    data.normal()
+    assert data.sets * 3 * 512 * 512 * 2 > 2 * operands.cache_bytes("cuda")
+    sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+
+    def product(i):
+        torch.mm(data.a[i], data.b[i], out=data.out[i])
+
+    same = {"first": product, "second": product}
+    for _ in range(5):  # other processes on the GPU can spoil one
+        result = timing.measure(same, data.sets, device="cuda", min_ms=200, sampler=sampler)
+        ratio = result["first"].us / result["second"].us
+        if 0.9 < ratio < 1.1:
+            break
+    assert 0.9 < ratio < 1.1
+    assert 1 < result["first"].us < 100
+    if sampler.samples:  # neither NVML nor nvidia-smi need be there
+        assert sampler.clock_mhz > 100 and sampler.power_w > 10

@@ -1,0 +1,178 @@
+"""The workload of a case: the call, its check, the baselines and their settings."""
+
+import dataclasses
+
+import pytest
+import torch
+
+import tcgemm
+from benchmarks.fp32_errors import measure as fp32_measure
+from tcgemm.measure import baseline, run, timing, workloads
+from tcgemm.measure.case import SCALES, Case
+from tcgemm.measure.cases import cases as cases_of
+
+
+def checked(fault, case):
+    work = workloads.Workload(case, "cpu")
+    original = work.call_tcgemm
+
+    def call_tcgemm(index, keep=True):
+        original(index, keep)
+        fault(work.operands.out[index])
+
+    work.call_tcgemm = call_tcgemm
+    return work.check()
+
+
+def nothing(out):
+    pass
+
+
+def zero_tile(out):
+    out[16:32, 8:16] = 0
+
+
+def one_off(out):
+    out[3, 5] = -out[3, 5] - 1
+
+
+CASES = [case for case in cases_of("smoke-dtypes") if case.m >= 64]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dtype}-{case.epilogue}")
+def test_checks_see_faults_in_every_dtype(case):
+    ratio, exact = checked(nothing, case)
+    assert ratio <= 1 and exact
+    ratio, exact = checked(zero_tile, case)
+    assert not ratio <= 1 and not exact
+    ratio, exact = checked(one_off, case)
+    assert not exact
+    if case.accumulation == "s32":
+        assert ratio > 1
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"dtype": "s8"}, "torch._int_mm"),
+        ({"dtype": "e4m3"}, "torch._scaled_mm(use_fast_accum=False)"),
+        ({"dtype": "e5m2", "accumulation": "fast"}, "torch._scaled_mm(use_fast_accum=True)"),
+        ({"dtype": "tf32"}, "torch.mm allow_tf32"),
+        ({"dtype": "f64"}, "torch.mm"),
+        ({"dtype": "f16"}, "torch.mm"),
+        ({"dtype": "f16", "accumulation": "f16"}, "torch.mm allow_fp16_accumulation"),
+        ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
+    ],
+)
+def test_baselines_have_names(options, name):
+    case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
+    assert workloads.baseline_name(case) == name
+
+
+def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
+    """In the baseline alone: its float32 sums are timed beside it."""
+    matmul, flags, multiply = torch.backends.cuda.matmul, [], torch.mm
+
+    def spied(*arguments, **options):
+        flags.append(matmul.allow_fp16_accumulation)
+        return multiply(*arguments, **options)
+
+    monkeypatch.setattr(torch, "mm", spied)
+    case = Case("mm", "f16", "TN", 8, 8, 16, accumulation="f16")
+    work = run.workload(case, "cpu")
+    assert work.check()[0] <= 1
+    calls = work.candidates()
+    assert list(calls) == ["tcgemm", "baseline", "f32_sums"]
+    for call in calls.values():
+        call(0)
+    assert flags == [True, False] and not matmul.allow_fp16_accumulation
+    sample = timing.Timing(*[1.0] * len(dataclasses.fields(timing.Timing)))
+    detail = work.detail(dict.fromkeys(calls, sample))
+    assert detail["f32_sums"] == "torch.mm" and detail["f32_sums_ratio"] == 1.0
+    plain = dataclasses.replace(case, accumulation="f32")
+    assert list(run.workload(plain, "cpu").candidates()) == ["tcgemm", "baseline"]
+
+
+@pytest.mark.parametrize("epilogue", SCALES)
+def test_scales_lie_as_torch_wants_them(epilogue):
+    case = Case("mm", "e4m3", "TN", 300, 260, 512, epilogue=epilogue)
+    work = workloads.Workload(case, "cpu")
+    shape_a, stride_a, shape_b, stride_b = {
+        "tensor-scales": ((), (), (), ()),
+        "row-scales": ((300, 1), (1, 1), (1, 260), (260, 1)),
+        "128x128-scales": ((300, 4), (1, 300), (4, 3), (1, 4)),
+        "1x128-scales": ((300, 4), (1, 300), (4, 260), (260, 1)),
+    }[epilogue]
+    assert (work.scale_a.shape, work.scale_a.stride()) == (shape_a, stride_a)
+    assert (work.scale_b.shape, work.scale_b.stride()) == (shape_b, stride_b)
+    assert ("precision", "promoted") in work.options.items()
+
+
+def test_the_second_baseline_computes_the_same():
+    work = workloads.Workload(Case("mm", "s8", "NT", 24, 16, 40, self_baseline="TN"), "cpu")
+    own = work.candidates()["self_baseline"]
+    work.call_tcgemm(1)
+    expected = work.operands.out[1].clone()
+    work.operands.poison()
+    own(1)
+    assert torch.equal(work.operands.out[1], expected)
+
+
+def test_every_product_is_asked_for_all_bits():
+    for case in cases_of("smoke-dtypes", ("f32",)):
+        if case.dtype == "f32" and case.epilogue != "prepared":
+            work = workloads.Workload(case, "cpu")
+            assert work.options["precision"] == "highest"
+            assert workloads.baseline_name(case) == "torch.mm"
+
+
+def test_a_prepared_weight_is_made_of_the_data_it_is_used_with(monkeypatch):
+    weights, calls = [], []
+
+    def prepare(weight):
+        weights.append(weight.clone())
+        return weights[-1]
+
+    monkeypatch.setattr(tcgemm, "prepare", prepare, raising=False)
+    linear = tcgemm.linear
+    monkeypatch.setattr(
+        tcgemm, "linear", lambda a, w, *rest, **more: calls.append(w) or linear(a, w, *rest, **more)
+    )
+    case = next(c for c in cases_of("smoke-dtypes") if c.epilogue == "prepared")
+    work = workloads.Workload(case, "cpu")
+    ratio, exact = work.check()
+    assert 0 < ratio <= 1 and exact and len(weights) == 4 * work.sets
+    assert len(calls) == 2 and calls[0] is weights[work.sets] and calls[1] is weights[2 * work.sets]
+    for index in range(work.sets):
+        assert torch.equal(work.weights[index], work.operands.b[index].mT)
+    work.operands.poison()
+    work.candidates()["self_baseline"](1)
+    assert len(calls) == 2 and not work.operands.out[1].isnan().any()
+
+
+@pytest.mark.parametrize(("dtype", "inside"), [("tf32", "tf32"), ("f32", "ieee")])
+def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, inside):
+    settings = []
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32, matmul.fp32_precision
+
+    def look():
+        settings.append((matmul.fp32_precision, matmul.allow_tf32))
+
+    monkeypatch.setattr(baseline, "reads_tf32", lambda a: a.dtype is torch.float32)
+    monkeypatch.setattr(torch, "mm", lambda *_, **__: look())
+    monkeypatch.setattr(torch.nn.functional, "linear", lambda a, w, _: look() or a)
+    try:
+        for setting in ("tf32", "ieee", "none"):
+            matmul.allow_tf32 = setting == "tf32"  # torch has two settings, which must agree
+            matmul.fp32_precision = setting
+            workloads.Workload(Case("mm", dtype, "NN", 8, 8, 8), "cpu").call_baseline(0)
+            workloads.Workload(Case("linear", dtype, "TN", 8, 8, 8), "cpu").call_baseline(0)
+            if dtype == "f32":
+                fp32_measure.torch_mm(torch.ones(1, 1), torch.ones(1, 1))
+            assert matmul.fp32_precision == setting
+            assert matmul.allow_tf32 == (setting == "tf32")
+    finally:
+        matmul.allow_tf32, matmul.fp32_precision = before
+    calls = 9 if dtype == "f32" else 6
+    assert settings == [(inside, inside == "tf32")] * calls

@@ -1,0 +1,183 @@
+"""The result of tcgemm.compare: text, HTML, pandas frame, picture and file."""
+
+import builtins
+import html.parser
+import json
+import re
+
+import pytest
+
+import tcgemm
+from tcgemm.measure.compare import Comparison, load
+
+from support.error_asserts import assert_error_message
+
+
+def row(**fields):
+    return {
+        "function": "mm",
+        "dtype": "bf16",
+        "layout": "TN",
+        "batch": 1,
+        "m": 4096,
+        "n": 4096,
+        "k": 4096,
+        "epilogue": "",
+        "accumulation": "f32",
+        "kernel": "sm90a_bf16",
+        "us": 200.0,
+        "iqr_us": 1.0,
+        "tflops": 687.2,
+        "gbps": 503.3,
+        "ratios": {"torch": 1.1, "torch.compile": 1.0},
+        "baselines": {
+            "torch": {"name": "torch.mm", "us": 220.0, "iqr_us": 2.0},
+            "torch.compile": {"name": "torch.compile of torch.mm", "us": 200.0, "iqr_us": 2.0},
+        },
+        "refused": {},
+        "max_error_ratio": 0.41,
+        "exact": True,
+        "clock_mhz": 1500.0,
+        "power_w": 690.0,
+        "why": "the lowest estimate",
+        **fields,
+    }
+
+
+FACTS = {"gpu": "NVIDIA H200", "driver": "580.1", "torch": "2.11.0", "tcgemm": "0.1.0", "date": "x"}
+NONE = dict.fromkeys(("kernel", "us", "iqr_us", "tflops", "gbps", "clock_mhz", "power_w"))
+NONE |= {"max_error_ratio": None, "exact": None, "ratios": {}, "baselines": {}, "why": "no kernel"}
+ROWS = [
+    row(),
+    row(dtype="e4m3", ratios={"torch": 0.9}, refused={"torch.compile": "mat2 <must> be & so"}),
+    row(m=16, batch=4, max_error_ratio=7.0, exact=False),
+    row(m=8, **NONE),
+]
+
+
+@pytest.fixture
+def result():
+    return Comparison([dict(row) for row in ROWS], dict(FACTS))
+
+
+def test_text(result):
+    text = str(result)
+    assert repr(result) == text
+    lines = text.splitlines()
+    assert lines[0] == "tcgemm 0.1.0 on NVIDIA H200 (driver 580.1), torch 2.11.0, x"
+    titles = ["x torch", "x torch.compile", "error", "kernel", "TFLOP/s", "GB/s", "MHz", "W", "± %"]
+    assert all(title in lines[1] for title in titles) and "epilogue" not in lines[1]
+    assert "4x16x4096x4096" in lines[4] and "1.100" in lines[2] and "0.900" in lines[3]
+    assert "x torch: geometric mean 1.029 (0.900 to 1.100, 3 rows)" in text
+    assert "row 2: torch.compile did not run: mat2 <must> be & so" in text
+    assert "row 3: WRONG RESULT" in text and "row 4: no kernel" in text
+    assert "row 1, 2, 3: the lowest estimate" in text
+    assert str(Comparison([])).startswith("tcgemm ")
+
+
+class Cells(html.parser.HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.cells = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+
+def test_html(result):
+    cells = Cells(result._repr_html_()).cells
+    assert "4096x4096x4096" in cells and "x torch.compile" in cells
+    assert any("mat2 <must> be & so" in cell for cell in cells)
+
+
+def test_pandas(result):
+    pandas = pytest.importorskip("pandas")
+    frame = result.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == 4
+    assert list(frame["x torch"])[:2] == [1.1, 0.9] and frame["torch us"][0] == 220.0
+    assert frame["torch.compile refused"][1] == "mat2 <must> be & so"
+    assert not any(isinstance(value, dict) for value in frame.iloc[0])
+
+
+def test_plot(result, tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    ax = result.plot()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        *("tcgemm", "torch", "torch.compile")
+    ]
+    assert len(ax.patches) == 9 and ax.get_xlabel() == "TFLOP/s"
+    widths = [patch.get_width() for patch in ax.patches]
+    assert widths[:4] == pytest.approx([687.2, 687.2, 687.2, 687.2 / 1.1])
+    ax.figure.savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+    axes = pyplot.figure().subplots()
+    assert result.plot(axes) is axes
+    pyplot.close("all")
+    pieces = ["tcgemm.compare: ", "no row with a time", "nothing to plot"]
+    with pytest.raises(RuntimeError, match=".*".join(pieces)):
+        Comparison([ROWS[3]]).plot()
+
+
+@pytest.mark.parametrize(
+    ("module", "call"), [("pandas", "to_pandas"), ("matplotlib", "plot")], ids=["pandas", "plot"]
+)
+def test_optional_packages_are_named(result, monkeypatch, module, call):
+    original = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name.split(".")[0] == module:
+            raise ImportError(name)
+        return original(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    pieces = [f"tcgemm.compare: {call} needs {module}", f"pip install {module}"]
+    assert_error_message(getattr(result, call), pieces)
+
+
+def test_a_file_holds_everything(result, tmp_path):
+    path = tmp_path / "h200.json"
+    result.save(path)
+    text = json.loads(path.read_text())
+    assert text == {"version": 1, "facts": FACTS, "rows": ROWS}
+    copy = load(path)
+    assert copy == result and str(copy) == str(result)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_measured_result_is_saved_and_loaded(tmp_path):
+    comparison = tcgemm.compare((8, 8, 8), against="torch", seconds=0.002, progress=False)
+    comparison.save(tmp_path / "a.json")
+    assert load(str(tmp_path / "a.json")) == comparison
+    first = load(tmp_path / "a.json").rows[0]
+    for name in ("function", "dtype", "layout", "batch", "m", "n", "k", "us", "ratios"):
+        assert first[name] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "has version None"),
+        ('{"version": 2}', "has version 2, but this tcgemm reads version 1"),
+        ('{"version": 1, "rows": {}, "facts": {}}', "no list of rows"),
+        ('{"version": 1, "rows": [{"m": 1}], "facts": {}}', "a row without function, dtype"),
+        ('{"version": 1, "rows": [3], "facts": {}}', "a row without function"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, text, words):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(RuntimeError, match=rf"^tcgemm.compare: {re.escape(str(path))} .*{words}"):
+        load(path)
+    assert_error_message(lambda: load(path), ["pass a file"])

@@ -1,0 +1,427 @@
+"""tcgemm.tune with a timer that needs no GPU: products, candidates, choice, table, errors."""
+
+import json
+import math
+
+import pytest
+import torch
+
+import tcgemm
+from tcgemm.cli import tune as command
+from tcgemm.measure import machine
+from tcgemm.measure.case import Case
+from tcgemm.measure.packed_weight import workload
+from tcgemm.measure.tune import api, candidates, measure, products
+from tcgemm.measure.workloads import Workload
+from tcgemm.ops import tuned
+
+from support.error_asserts import error_message
+from support.plan_cases import H200, plan
+
+GPU = "NVIDIA H200"
+CASE = Case("mm", "bf16", "TN", 16, 4096, 14336)
+
+
+def work_of(case=CASE):
+    return workload(case, "meta")
+
+
+class Bench:
+    """Times that a function of the kernel's name gives, and results that are wrong on request."""
+
+    def __init__(self, us, wrong=None):
+        self.us, self.wrong, self.asked = us, wrong or {}, []
+
+    def why_wrong(self, kernel):
+        return self.wrong.get(kernel, "")
+
+    def times(self, kernels, ms):
+        self.asked.append((list(kernels), ms))
+        return {kernel: self.us(kernel) for kernel in kernels}
+
+
+def measured(us, wrong=None, case=CASE):
+    bench = Bench(us, wrong)
+    return measure.measure(work_of(case), bench, seconds=0.3, device=H200), bench
+
+
+# Candidates.
+
+
+def test_candidates_have_clusters_and_slices():
+    first = candidates.ask(work_of(), device=H200)
+    result = candidates.candidates(work_of(), first, H200)
+    names = [candidate.kernel for candidate in result]
+    assert len(set(names)) == len(names) <= candidates.MOST
+    assert candidates.name_of(first) not in names
+    assert {name.rpartition("/")[2] for name in names} >= {"1", "2", "4"}
+    assert {name.partition("@")[2][0] for name in names} == {"1"}  # one tile of rows
+    assert any(name.endswith("c") for name in names)
+    assert len({name.partition("@")[0] for name in names}) >= 5  # not slices of one row alone
+    best = min(first.microseconds, *(candidate.estimate for candidate in result))
+    assert all(candidate.estimate <= candidates.FACTOR * best for candidate in result)
+    for candidate in result:
+        explanation = candidates.ask(work_of(), candidate.kernel, H200)
+        assert candidates.name_of(explanation) == candidate.kernel
+
+
+def test_float8_candidates_have_the_same_bits_class():
+    case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
+    explanation = candidates.ask(work_of(case), device=H200)
+    for candidate in candidates.candidates(work_of(case), explanation, H200):
+        assert candidate.kernel.startswith("sm90a") and "_promoted" not in candidate.kernel
+
+
+# The choice.
+
+
+def test_the_fastest_right_kernel_is_chosen():
+    planned, _ = measured(lambda kernel: 10.0)
+    assert not planned["stored"] and planned["kernel"] == planned["planned"]
+    names = [candidate.kernel for candidate in candidates.candidates(work_of(), ask(), H200)]
+    fast, wrong = names[3], names[7]
+    times = {fast: 8.0, wrong: 5.0}
+    row, bench = measured(lambda kernel: times.get(kernel, 10.0), {wrong: "it is wrong"})
+    assert (row["kernel"], row["us"], row["planned_us"], row["stored"]) == (fast, 8.0, 10.0, True)
+    assert row["wrong"] == {wrong: "it is wrong"} and row["candidates"] == len(names) + 1
+    rough, last = bench.asked
+    assert wrong not in rough[0] and len(rough[0]) == len(names) and rough[1] == measure.ROUGH_MS
+    assert planned["planned"] in last[0] and fast in last[0] and len(last[0]) <= 4
+    assert last[1] == 300.0
+
+
+def ask():
+    return candidates.ask(work_of(), device=H200)
+
+
+@pytest.mark.parametrize(("us", "is_stored"), [(9.81, False), (9.79, True)])
+def test_a_choice_gains_more_than_the_noise(us, is_stored):
+    name = candidates.candidates(work_of(), ask(), H200)[0].kernel
+    row, _ = measured(lambda kernel: us if kernel == name else 10.0)
+    assert row["stored"] is is_stored
+
+
+def test_a_planned_kernel_that_is_wrong_is_told():
+    planned = candidates.name_of(ask())
+    row, bench = measured(lambda kernel: 1.0, {planned: "its error is 7 times the bound"})
+    assert row["us"] is None and not bench.asked
+    assert row["why"] == "the planned kernel cannot be used: its error is 7 times the bound"
+
+
+def test_a_result_with_nan_or_a_large_error_is_wrong(monkeypatch):
+    case = Case("mm", "f32", "TN", 16, 8, 32)
+    work = Workload(case, "cpu")
+    bench = measure.GpuBench(work)
+    exact = torch.mm(work.operands.a[0], work.operands.b[0])
+    for result, text in ((exact, ""), (exact + 1, "times the bound"), (exact * math.nan, "nan")):
+        monkeypatch.setattr(
+            work, "call_kernel", lambda kernel, index, r=result: work.operands.out[index].copy_(r)
+        )
+        assert text in bench.why_wrong("any") and bool(bench.why_wrong("any")) == bool(text)
+    monkeypatch.setattr(work, "call_kernel", lambda kernel, index: None)  # it stores nothing
+    assert "nan" in bench.why_wrong("any")
+
+
+SMALL = {"m": 16, "n": 64, "k": 128}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("mm", "bf16", "TN", **SMALL),
+        Case("mm", "f16", "NT", **SMALL),
+        Case("mm", "tf32", "TN", **SMALL),
+        Case("mm", "f64", "TN", **SMALL),
+        Case("mm", "e4m3", "TN", **SMALL, epilogue="row-scales"),
+        Case("mm", "e4m3", "TN", **SMALL, epilogue="128x128-scales"),
+        Case("mm", "e5m2", "TN", **SMALL, accumulation="fast", epilogue="tensor-scales"),
+        Case("mm", "s8", "TN", **SMALL),
+        Case("bmm", "bf16", "NN", **SMALL, batch=3),
+        Case("mm", "bf16", "TN", **SMALL, epilogue="sparse"),
+        Case("mm", "tf32", "TN", **SMALL, epilogue="sparse"),
+        Case("mm", "s8", "TN", **SMALL, epilogue="sparse"),
+    ],
+    ids=lambda case: f"{case.op}-{case.dtype}-{case.epilogue}",
+)
+def test_every_kind_of_product_is_checked_and_timed(case):
+    """On the CPU, which takes every name of a kernel."""
+    bench = measure.GpuBench(Workload(case, "cpu"))
+    assert not bench.why_wrong("any")
+    assert set(bench.times(["one", "two"], 1.0)) == {"one", "two"}
+    assert candidates.ask(bench.work, device=H200).product
+
+
+# Products.
+
+
+def test_shapes_are_those_of_compare():
+    options = {"scales": None, "precision": None, "sparse": False}
+    cases = products.of_shapes("16x64x128", dtypes=["bf16", "e4m3"], layouts="TN", **options)
+    assert [(case.op, case.dtype, case.m, case.n, case.k) for case in cases] == [
+        ("mm", "bf16", 16, 64, 128),
+        ("mm", "e4m3", 16, 64, 128),
+    ]
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(64, 128, dtype=torch.bfloat16)
+        self.again = tcgemm.nn.Linear(64, 128, dtype=torch.bfloat16, activation="gelu")
+        self.norm = torch.nn.LayerNorm(64)
+        self.head = torch.nn.Linear(64, 32)
+        self.rows = tcgemm.nn.QuantLinear(64, 128)
+        self.blocks = tcgemm.nn.QuantLinear(64, 128, granularity="128x128")
+        self.integers = tcgemm.nn.QuantLinear(64, 128, dtype=torch.int8)
+        self.float8 = tcgemm.nn.Float8Linear(64, 128)
+        self.sparse = tcgemm.nn.SparseLinear24(64, 128, dtype=torch.float16)
+
+
+def test_layers_of_a_model():
+    cases, skipped = products.of_model(Model(), [1, 16])
+    assert [(case.dtype, case.m, case.n, case.epilogue) for case in cases if case.m == 16] == [
+        ("bf16", 16, 128, "none"),
+        ("e4m3", 16, 128, "row-scales"),
+        ("e4m3", 16, 128, "128x128-scales"),
+        ("s8", 16, 128, "none"),
+        ("e4m3", 16, 128, "tensor-scales"),
+        ("f16", 16, 128, "sparse"),
+    ]
+    assert skipped == {"head": products.OF_F32}
+
+
+def test_float32_layers_are_tuned_as_tf32(monkeypatch):
+    monkeypatch.setattr(products.torch_precision, "default", lambda: "high")
+    (case,), skipped = products.of_model(torch.nn.Linear(64, 32), [8])
+    assert (case.dtype, case.m, case.n, case.k, skipped) == ("tf32", 8, 32, 64, {})
+
+
+def test_the_products_of_layers_have_the_names_of_their_cases():
+    """So a layer takes what was tuned for it."""
+    x = torch.empty(16, 256, device="meta")
+    w = torch.empty(128, 256, device="meta")
+    device = {"device": H200}
+    half = x.bfloat16(), w.bfloat16().t()
+    e4m3 = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
+    s8 = x.to(torch.int8), w.to(torch.int8).t()
+    rows = {
+        "scale_a": torch.empty(16, 1, device="meta"),
+        "scale_b": torch.empty(1, 128, device="meta"),
+    }
+    blocks = {
+        "scale_a": torch.empty(16, 2, device="meta"),
+        "scale_b": torch.empty(2, 1, device="meta"),
+    }
+    sparse = tcgemm.compress24(torch.zeros(128, 256).half(), prune=True).t()
+    pairs = (
+        (
+            Case("mm", "bf16", "TN", 16, 128, 256),
+            half,
+            {"bias": torch.empty(128).to("meta", torch.bfloat16)},
+        ),
+        (Case("mm", "e4m3", "TN", 16, 128, 256, epilogue="row-scales"), e4m3, rows),
+        (Case("mm", "e4m3", "TN", 16, 128, 256, epilogue="128x128-scales"), e4m3, blocks),
+        (Case("mm", "s8", "TN", 16, 128, 256), s8, rows | {"out_dtype": torch.bfloat16}),
+        (
+            Case("mm", "f16", "TN", 16, 128, 256, epilogue="sparse"),
+            (torch.zeros(16, 256).half(), sparse),
+            {},
+        ),
+    )
+    for case, (a, b), options in pairs:
+        expected = tcgemm.explain(a, b, **options, **device).product
+        assert expected and candidates.ask(work_of(case), device=H200).product == expected, case
+
+
+# The whole function.
+
+
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A GPU whose tensors have no memory, and whose times make ROW the fastest."""
+    monkeypatch.setattr(api, "gpu_of", lambda device: torch.device("meta"))
+    monkeypatch.setattr(api, "planner_name", lambda gpu: H200)
+    monkeypatch.setattr(machine, "gpu_name", lambda gpu: GPU)
+    monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(us))
+
+
+def us(kernel):
+    return 8.0 if "64x32x64_w1_s18" in kernel else 10.0
+
+
+def test_tune_stores_what_later_plans_take(fake_gpu):
+    lines = []
+    result = tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=lines.append)
+    assert len(lines) == 2 and lines[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
+    assert [row["stored"] for row in result.rows] == [True, True]
+    for row, m in zip(result.rows, (16, 8), strict=True):
+        case = Case("mm", "bf16", "TN", m, 4096, 14336)
+        explanation = candidates.ask(work_of(case), device=H200)
+        assert explanation.tuned and candidates.name_of(explanation) == row["kernel"]
+    entries = json.loads(result.path.read_text())["products"]
+    assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
+    assert "2 of 2 products have a faster kernel" in str(result) and "1.250" in str(result)
+
+
+def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
+    monkeypatch.setattr(
+        measure,
+        "GpuBench",
+        lambda work: Bench(lambda kernel: 8.0 if "_16x32x64_w1" in kernel else 10.0),
+    )
+    layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 2048).bfloat16() for _ in range(2)))
+    tcgemm.swap_linear(layers, "0", to=tcgemm.nn.PackedLinear, format="int4", group_size=64)
+    tcgemm.swap_linear(layers, "1", to=tcgemm.nn.PackedLinear, format="table", table=range(16))
+    result = tcgemm.tune(layers, rows=40, progress=False)
+    assert result.skipped == {"1": "its weight has a table of its own"}
+    shapes = tcgemm.tune((40, 2048, 1024), weight="int4", group_size=64, progress=False)
+    for row in (*result.rows, *shapes.rows):
+        assert "b packed int4 64" in row["product"] and row["stored"]
+    x = torch.empty(40, 1024, dtype=torch.bfloat16)
+    plan = tcgemm.explain(x, layers[0].packed.t(), device=H200)
+    assert plan.tuned and "_16x32x64_w1" in plan.kernel
+    larger = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
+    assert not tcgemm.explain(x, larger.t(), device=H200).tuned
+
+
+def test_tuning_again_begins_with_the_planned_kernel(fake_gpu, monkeypatch):
+    first = tcgemm.tune((16, 4096, 14336), progress=False)
+    second = tcgemm.tune((16, 4096, 14336), progress=False)
+    assert second.rows == first.rows
+    monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(lambda kernel: 10.0))
+    slow = tcgemm.tune((16, 4096, 14336), progress=False)
+    assert not slow.rows[0]["stored"] and tuned.read(slow.path)["products"] == []
+    assert not plan(16, 4096, 14336)["tuned"]
+
+
+def test_an_interrupt_keeps_what_was_measured(fake_gpu, monkeypatch):
+    def stop(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=stop)
+    assert plan(16, 4096, 14336)["tuned"] and not plan(8, 4096, 14336)["tuned"]
+
+
+def test_a_model_is_tuned(fake_gpu):
+    result = tcgemm.tune(Model(), rows=16, progress=False)
+    assert len(result.rows) == 6 and result.skipped == {"head": products.OF_F32}
+    assert "skipped: head: float32 with precision" in str(result)
+
+
+def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
+    def fail(work):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(measure, "GpuBench", fail)
+    result = tcgemm.tune((16, 4096, 14336), progress=False)
+    assert "out of memory" in result.rows[0]["why"] and "out of memory" in str(result)
+    assert not tuned.paths()
+
+
+# Errors.
+
+LINEAR = torch.nn.Linear(8, 8)
+ERRORS = (
+    (((8, 8),), {}, "a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text"),
+    (((8, 8, 8),), {"dtypes": "s5"}, "dtypes has 's5', but there are"),
+    (((8, 8, 8),), {"dtypes": "s4"}, "dtypes has s4, but products of int4 and of bits"),
+    (((8, 8, 8),), {"weight": "int4"}, "group_size is 128, which does not divide the 8 columns"),
+    ((LINEAR,), {"weight": "int4"}, "weight belongs to shapes, but got a model, whose layers have"),
+    (((8, 8, 8),), {"dtypes": "f32"}, "dtypes has f32, but float32 with precision"),
+    (((8, 8, 8),), {"layouts": "AB"}, "layouts has 'AB', but there are"),
+    (((8, 8, 8),), {"rows": 4}, "rows belongs to a model, but got shapes, which have m; leave it"),
+    ((LINEAR,), {"dtypes": "bf16"}, "dtypes belongs to shapes, but got a model, whose layers have"),
+    ((LINEAR,), {"sparse": True}, "sparse belongs to shapes, but got a model"),
+    ((LINEAR,), {"rows": [4, 0]}, "rows has 0, but a layer's input has at least 1 row; pass rows"),
+    ((LINEAR,), {"rows": []}, "rows is empty; pass rows such as [1, 16, 64, 256, 2048]."),
+    ((LINEAR,), {"rows": "4"}, "rows has '4', but a layer's input"),
+    ((torch.nn.ReLU(),), {}, "ReLU has no linear layer; pass a model with torch.nn.Linear or a"),
+)
+
+
+@pytest.mark.parametrize(("arguments", "options", "sentence"), ERRORS, ids=str)
+def test_errors_name_the_argument(arguments, options, sentence):
+    with pytest.raises(RuntimeError) as error:
+        tcgemm.tune(*arguments, **options)
+    assert str(error.value).startswith(f"tcgemm.tune: {sentence}")
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert error_message(lambda: tcgemm.tune((8, 8, 8))) == (
+        "tcgemm.tune: torch finds no CUDA GPU, and kernels are timed on one; run it on a machine "
+        "with a GPU."
+    )
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:7", "gpu", 3.5])
+def test_a_device_that_is_no_gpu(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(RuntimeError, match="has to be one of this machine's GPUs, of which there"):
+        tcgemm.tune((8, 8, 8), device=device)
+
+
+def test_not_under_batch_invariant(fake_gpu):
+    with tcgemm.batch_invariant(), pytest.raises(RuntimeError, match="batch_invariant is active"):
+        tcgemm.tune((8, 8, 8))
+
+
+def test_seconds_and_progress_are_checked(fake_gpu):
+    for options in ({"seconds": 0}, {"progress": "yes"}):
+        with pytest.raises(RuntimeError, match=f"^tcgemm.tune: {next(iter(options))} is"):
+            tcgemm.tune((8, 8, 8), **options)
+
+
+# The command.
+
+
+def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
+    assert command.run(["--shapes", "16x4096x14336", "--dtypes", "bf16", "--seconds", "0.1"]) == 0
+    output = capsys.readouterr()
+    assert "1 of 1 products have a faster kernel" in output.out and "1 of 1: bf16" in output.err
+    assert command.run(["--show"]) == 0
+    text = capsys.readouterr().out
+    assert "NVIDIA H200, driver 570.86.15" in text and "m 16 n 4096 k 14336" in text
+    assert command.run(["--clear"]) == 0
+    assert capsys.readouterr().out.startswith("removed 1 files from ")
+    assert command.run(["--show"]) == 0
+    assert capsys.readouterr().out.startswith("there is no file of tcgemm.tune in ")
+
+
+def test_the_command_shows_why_a_file_is_not_taken(fake_gpu, capsys):
+    path = tcgemm.tune((16, 4096, 14336), progress=False).path
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"driver": "535.1"}))
+    (path.parent / "tuned-x.json").write_text("broken")
+    command.run(["--show"])
+    text = capsys.readouterr().out
+    assert "not taken here: it is for the driver 535.1, but here is 570.86.15" in text
+    assert "tuned-x.json: it is no JSON file" in text
+
+
+def test_the_command_takes_a_model(fake_gpu, tmp_path, monkeypatch, capsys):
+    (tmp_path / "some_models.py").write_text(
+        "import torch\n"
+        "def small():\n    return torch.nn.Linear(64, 32, dtype=torch.float16)\n"
+        "number = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    arguments = ["--model", "some_models:small", "--rows", "4,8", "--quiet"]
+    assert command.run(arguments) == 0
+    output = capsys.readouterr()
+    assert "m 4 n 32 k 64" in output.out and "m 8 n 32 k 64" in output.out and not output.err
+    for name in ("some_models:large", "no_models:small", "some_models"):
+        with pytest.raises(RuntimeError, match="pass MODULE:FUNCTION"):
+            command.run(["--model", name])
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--show", "--clear"], ["--model", "a:b", "--rows", "x"]]
+)
+def test_the_command_refuses_other_arguments(arguments, capsys):
+    with pytest.raises(SystemExit):
+        command.run(arguments)
+    assert "usage: python -m tcgemm tune" in capsys.readouterr().err
