@@ -1,5 +1,5 @@
 // The machine code of an instruction: ptxas makes tensor-core instructions of it where the GPU has
-// them (native), and emulates it by others elsewhere. tests/lab/probe/test_sass.py reads the cubins.
+// them (native), and emulates it by others elsewhere. Tests of lab/probe read the cubins.
 #pragma once
 
 #include "isa/mma_instruction.h"

@@ -1,5 +1,5 @@
-// The call of a step of a ladder, and its report; tcgemm/lab/ladder/call.py has the same structure. A
-// step is a kernel of its own file, and its launch function stands at the file's end.
+// The call of a step of a ladder, and its report; tcgemm/lab/ladder/call.py has the same structure.
+// A step is a kernel of its own file, and its launch function stands at the file's end.
 #pragma once
 
 #include <cstdint>
