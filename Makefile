@@ -43,10 +43,10 @@ test-all: $(library) ## also the nightly ones: third parties, whole notebooks, f
 	$(python) -m pytest --all $(PYTEST_FLAGS)
 
 # A sample of every part. Only the files that changed are compiled.
-SMOKE_TESTS ?= tests/plan tests/integers tests/autograd \
+SMOKE_TESTS ?= tests/plan tests/operands/integers tests/autograd \
   $(addprefix tests/ops/test_,dense.py epilogue.py errors.py out.py strides.py direct.py precision.py) \
-  $(addprefix tests/sparse/test_,mm.py linear.py errors.py) tests/quant/test_linear.py \
-  $(addprefix tests/packed/test_,products.py layer.py) $(addprefix tests/nn/test_,selection.py undo.py) \
+  $(addprefix tests/operands/sparse/test_,mm.py linear.py errors.py) tests/operands/quant/test_linear.py \
+  $(addprefix tests/operands/packed/test_,products.py layer.py) $(addprefix tests/nn/test_,selection.py undo.py) \
   tests/emulate/test_gemv.py tests/cpu/test_dense.py $(addprefix tests/repo/test_,layers.py style.py)
 smoke: $(library) ## builds what changed, and runs a sample of the tests: 3 minutes on 2 cores
 	$(python) -m pytest -q -n auto --dist worksteal -k "not compile" $(SMOKE_TESTS)
@@ -97,7 +97,7 @@ SANITIZE_TESTS ?= tests/plan \
   $(addprefix tests/ops/test_,dense.py epilogue.py errors.py out.py strides.py storage.py) \
   $(addprefix tests/ops/test_,prepared.py baddbmm.py) \
   $(addprefix tests/emulate/test_,recordings.py exact.py published.py) \
-  $(addprefix tests/sparse/test_,format.py mm.py operands.py views.py errors.py)
+  $(addprefix tests/operands/sparse/test_,format.py mm.py operands.py views.py errors.py)
 sanitize-host: $(ready) ## AddressSanitizer and UndefinedBehaviorSanitizer; CASES=20000 SEED=7
 	CXX=g++ TCGEMM_CUDA=0 TCGEMM_SANITIZE=address,undefined \
 	  $(python) setup.py -q build_ext --build-lib build/asan

@@ -15,8 +15,8 @@ import torch
 
 import tcgemm
 from benchmarks.packed_weights import time_calls
-from tcgemm.integers.binary import OPERATIONS
 from tcgemm.measure import command_line, machine, results_file
+from tcgemm.operands.integers.binary import OPERATIONS
 
 INT4 = (2048, 4096, 8192)  # of m, n and k
 BITS = ((8192, 8192), (8192, 65536))  # m and n, k

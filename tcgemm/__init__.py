@@ -33,18 +33,18 @@ with _library.every_operator():
     # "as" tells type checkers that these names are public, too.
     from tcgemm import sparse_cutlass as sparse_cutlass
     from tcgemm import typing as typing
-    from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
     from tcgemm.nn import swap_linear
+    from tcgemm.operands.integers import BinaryTensor, Int4Tensor, binary_mm
+    from tcgemm.operands.packed import PackedWeight, pack_weight
+    from tcgemm.operands.quant.linear import quantized_linear
+    from tcgemm.operands.quant.quantize import dequantize, quantize
+    from tcgemm.operands.sparse import SparseTensor24, compress24, prune24
     from tcgemm.ops.explanation import check_layout, explain
     from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm
     from tcgemm.ops.invariance import batch_invariant
     from tcgemm.ops.prepared import Prepared, prepare
     from tcgemm.ops.tuned import load_when_cuda_starts
     from tcgemm.override import use
-    from tcgemm.packed import PackedWeight, pack_weight
-    from tcgemm.quant.linear import quantized_linear
-    from tcgemm.quant.quantize import dequantize, quantize
-    from tcgemm.sparse import SparseTensor24, compress24, prune24
     from tcgemm.version import __version__
 
 if TYPE_CHECKING:

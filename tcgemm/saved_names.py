@@ -12,18 +12,18 @@ from typing import Any
 import torch
 
 from tcgemm import nn
-from tcgemm.integers import BinaryTensor, Int4Tensor, binary_mm
-from tcgemm.integers import binary as binary_tensor
-from tcgemm.integers import int4 as int4_tensor
+from tcgemm.operands.integers import BinaryTensor, Int4Tensor, binary_mm
+from tcgemm.operands.integers import binary as binary_tensor
+from tcgemm.operands.integers import int4 as int4_tensor
+from tcgemm.operands.packed import PackedWeight, pack_weight
+from tcgemm.operands.packed import weight as packed_weight
+from tcgemm.operands.quant.linear import quantized_linear
+from tcgemm.operands.quant.quantize import dequantize, quantize
+from tcgemm.operands.sparse import SparseTensor24, compress24, prune24
+from tcgemm.operands.sparse import tensor as sparse_tensor
 from tcgemm.ops import explanation, functional, invariance, prepared
 from tcgemm.ops.operators import PLAIN
 from tcgemm.override import use
-from tcgemm.packed import PackedWeight, pack_weight
-from tcgemm.packed import weight as packed_weight
-from tcgemm.quant.linear import quantized_linear
-from tcgemm.quant.quantize import dequantize, quantize
-from tcgemm.sparse import SparseTensor24, compress24, prune24
-from tcgemm.sparse import tensor as sparse_tensor
 
 restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
 restored_prepared: Callable[..., prepared.Prepared] = prepared.restored

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import torch
 
+from tcgemm.operands.sparse.positions import pack_positions
+from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.sparse.positions import pack_positions
-from tcgemm.sparse.tensor import SparseTensor24
 
 # dtype -> (integer type of meta, elements of a row of w in one integer)
 _INTEGERS = {

@@ -8,7 +8,7 @@ import torch
 import tcgemm
 from tcgemm import dtypes
 from tcgemm.measure.operands import is_transposed
-from tcgemm.quant.quantize import scale_shape
+from tcgemm.operands.quant.quantize import scale_shape
 from tcgemm.typing import Activation, Granularity, Layout, Precision, words
 
 GRANULARITIES: tuple[Granularity, ...] = words(Granularity)

@@ -10,8 +10,8 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.emulate import lab_library, table
-from tcgemm.sparse.parts import metadata_columns
-from tcgemm.sparse.positions import unpack_positions
+from tcgemm.operands.sparse.parts import metadata_columns
+from tcgemm.operands.sparse.positions import unpack_positions
 
 if TYPE_CHECKING:
     from torch import Tensor

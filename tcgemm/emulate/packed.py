@@ -12,14 +12,14 @@ import torch
 
 from tcgemm.emulate import gemv, rounding
 from tcgemm.emulate.chains import Chain
-from tcgemm.packed.codes import MIDDLE, code_values, float_scales
+from tcgemm.operands.packed.codes import MIDDLE, code_values, float_scales
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.emulate.sums import Kernel
     from tcgemm.emulate.table import Instruction
-    from tcgemm.packed import PackedWeight
+    from tcgemm.operands.packed import PackedWeight
 
 DEPTH = 64  # of k in a block
 BASE = 128.0  # kBase of csrc/tile/decode.cuh

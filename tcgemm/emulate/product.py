@@ -10,11 +10,11 @@ from torch import Tensor
 from tcgemm import dtypes, info
 from tcgemm.emulate import packed, rounding, split_product, sums
 from tcgemm.emulate.terms import Terms
-from tcgemm.integers import BinaryTensor, Int4Tensor
+from tcgemm.operands.integers import BinaryTensor, Int4Tensor
+from tcgemm.operands.packed import PackedWeight
+from tcgemm.operands.sparse import SparseTensor24
 from tcgemm.ops.explanation import explain
 from tcgemm.ops.options import documented, read
-from tcgemm.packed import PackedWeight
-from tcgemm.sparse import SparseTensor24
 from tcgemm.typing import AddOptions
 
 GPU_OF = {80: "Ampere", 86: "Ampere", 89: "Ada", 90: "Hopper"}

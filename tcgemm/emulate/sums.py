@@ -11,8 +11,8 @@ from torch import Tensor
 from tcgemm.emulate import gemv, rounding, table
 from tcgemm.emulate.chains import BLOCK, Chain, slices_of
 from tcgemm.emulate.instruction import Promotion, columns_of
-from tcgemm.sparse import SparseTensor24
-from tcgemm.sparse.positions import decompress
+from tcgemm.operands.sparse import SparseTensor24
+from tcgemm.operands.sparse.positions import decompress
 
 FMA = "mma.m8n8k4.f64.f64.f64"  # all kernels with float64 sums compute as this one
 GROUP = 8  # slices of k whose sums one warp adds: csrc/kernels/passes/add_slices.cuh

@@ -18,12 +18,12 @@ from torch.nn.functional import pad
 
 from tcgemm.dtypes import E4M3
 from tcgemm.nn import Float8Linear
+from tcgemm.operands.quant.float8 import amax_of, scale_of
+from tcgemm.operands.quant.quantize import quantize
+from tcgemm.operands.quant.weight import QuantizedWeight
 from tcgemm.ops._torch_private import below_dispatch_modes, results_are_plain, tree_map_only
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.operands import TensorOperand
-from tcgemm.quant.float8 import amax_of, scale_of
-from tcgemm.quant.quantize import quantize
-from tcgemm.quant.weight import QuantizedWeight
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,9 +29,9 @@ from torch.distributed.tensor.parallel import style
 
 from tcgemm.nn import QuantLinear, SparseLinear24
 from tcgemm.nn.sparse_state import SAVED_PARTS
+from tcgemm.operands.quant.quantize import BLOCK
+from tcgemm.operands.sparse.parts import GROUPS
 from tcgemm.ops.dtensor import distributed_as, full_tensor
-from tcgemm.quant.quantize import BLOCK
-from tcgemm.sparse.parts import GROUPS
 
 _NAME = "tcgemm.integrations.tensor_parallel"
 LAYERS = (QuantLinear, SparseLinear24)

@@ -31,8 +31,8 @@ from tcgemm.nn import (
     swap_linear,
 )
 from tcgemm.nn.sparse_state import SAVED_PARTS
-from tcgemm.packed.view import PackedView
-from tcgemm.quant.weight import QuantizedWeight
+from tcgemm.operands.packed.view import PackedView
+from tcgemm.operands.quant.weight import QuantizedWeight
 from tcgemm.typing import PackedFormat, PackMethod, WeightGranularity, words
 
 METHOD = "tcgemm"

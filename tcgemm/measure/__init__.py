@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from tcgemm.operands.packed import PackedWeight
 from tcgemm.ops.explanation import explain
 from tcgemm.ops.prepared import Prepared
-from tcgemm.packed import PackedWeight
 
 if TYPE_CHECKING:
     from tcgemm.measure import compare as compare

@@ -26,7 +26,7 @@ from torch import Generator, Tensor
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.sparse.tensor import SparseTensor24
+from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.typing import Layout
 
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)

@@ -14,8 +14,8 @@ from tcgemm.measure import errors, operands
 from tcgemm.measure.case import Case
 from tcgemm.measure.operands import Operands
 from tcgemm.measure.workloads import Workload
-from tcgemm.packed import PackedWeight
-from tcgemm.packed.formats import FORMATS
+from tcgemm.operands.packed import PackedWeight
+from tcgemm.operands.packed.formats import FORMATS
 
 # Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
 ROUNDINGS = 3

@@ -22,7 +22,7 @@ from tcgemm.measure import Plan, baseline, operands
 from tcgemm.measure.case import Case
 from tcgemm.measure.timing import Call, Timing
 from tcgemm.measure.work import Work
-from tcgemm.sparse.parts import GROUPS, default_pattern
+from tcgemm.operands.sparse.parts import GROUPS, default_pattern
 from tcgemm.typing import SparsePattern
 
 _OPS = torch.ops.tcgemm

@@ -38,9 +38,9 @@ from tcgemm.measure.work import (
     in_one_call,
     sparse_baseline,
 )
+from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.activations import activate
 from tcgemm.ops.prepared import Prepared
-from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import Activation
 
 __all__ = [

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from tcgemm.nn.layer import Layer
+from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops._torch_private import is_wrapped_by_transform
 from tcgemm.ops.prepared import capturing
-from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import PruneMethod, SparseGradient, SparsePattern
 
 _compiling = torch.compiler.is_compiling

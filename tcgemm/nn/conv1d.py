@@ -10,8 +10,8 @@ from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
+from tcgemm.operands.quant.linear import SOURCES
 from tcgemm.ops import functional
-from tcgemm.quant.linear import SOURCES
 
 
 class Conv1D(torch.nn.Module):

@@ -22,9 +22,9 @@ from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Layer, Loading
 from tcgemm.nn.optimizer_steps import follow
+from tcgemm.operands.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
+from tcgemm.operands.quant.float8_parallel import parallel_float8_linear
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
-from tcgemm.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
-from tcgemm.quant.float8_parallel import parallel_float8_linear
 from tcgemm.typing import Activation, Float8Precision, Float8Scaling, words
 
 _NAME = "tcgemm.nn.Float8Linear"

@@ -22,13 +22,13 @@ from tcgemm import dtypes
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
+from tcgemm.operands.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
+from tcgemm.operands.packed.pack import pack_weight
+from tcgemm.operands.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
+from tcgemm.operands.packed.stored import Stored
+from tcgemm.operands.packed.view import PackedView
+from tcgemm.operands.packed.weight import PackedWeight
 from tcgemm.ops import functional
-from tcgemm.packed.formats import E8M0, FLOATS, check_group, format_of, table_of
-from tcgemm.packed.pack import pack_weight
-from tcgemm.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
-from tcgemm.packed.stored import Stored
-from tcgemm.packed.view import PackedView
-from tcgemm.packed.weight import PackedWeight
 from tcgemm.typing import Activation, PackedFormat, PackMethod
 
 _NAME = "tcgemm.nn.PackedLinear"

@@ -22,10 +22,10 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
+from tcgemm.operands.quant.linear import SOURCES, check_invariant, check_options, quantized_linear
+from tcgemm.operands.quant.quantize import dequantize, quantize, scale_shape
+from tcgemm.operands.quant.weight import QuantizedWeight, view_bytes
 from tcgemm.ops.dtensor import local_bias
-from tcgemm.quant.linear import SOURCES, check_invariant, check_options, quantized_linear
-from tcgemm.quant.quantize import dequantize, quantize, scale_shape
-from tcgemm.quant.weight import QuantizedWeight, view_bytes
 from tcgemm.typing import Activation, WeightGranularity
 
 _NAME = "tcgemm.nn.QuantLinear"

@@ -22,6 +22,11 @@ from tcgemm.nn import exchange
 from tcgemm.nn.linear import dense_linear
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.sparse_state import SparseState
+from tcgemm.operands.sparse.fast_path import Operands, metadata_argument, operands_of
+from tcgemm.operands.sparse.parts import default_pattern
+from tcgemm.operands.sparse.positions import gather
+from tcgemm.operands.sparse.prune import METHODS, prune24
+from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops import functional
 from tcgemm.ops._torch_private import (
     any_requires_grad,
@@ -35,11 +40,6 @@ from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.operators import Scaled
 from tcgemm.ops.prepared import TensorVersionGuard
-from tcgemm.sparse.fast_path import Operands, metadata_argument, operands_of
-from tcgemm.sparse.parts import default_pattern
-from tcgemm.sparse.positions import gather
-from tcgemm.sparse.prune import METHODS, prune24
-from tcgemm.sparse.tensor import SparseTensor24
 from tcgemm.typing import Activation, PruneMethod, SparseGradient, words
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

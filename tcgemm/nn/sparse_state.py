@@ -13,17 +13,17 @@ import torch
 
 from tcgemm.nn.compressed_buffers import CompressedBuffers
 from tcgemm.nn.layer import Loading, StateError
-from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
-from tcgemm.sparse.parts import (
+from tcgemm.operands.sparse.parts import (
     FORMAT_VERSION,
     GROUPS,
     check_version,
     default_pattern,
     reaches_past_storage,
 )
-from tcgemm.sparse.positions import gather
-from tcgemm.sparse.prune import compress24
-from tcgemm.sparse.tensor import SparseTensor24
+from tcgemm.operands.sparse.positions import gather
+from tcgemm.operands.sparse.prune import compress24
+from tcgemm.operands.sparse.tensor import SparseTensor24
+from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
 
 if TYPE_CHECKING:
     import torch.distributed.tensor

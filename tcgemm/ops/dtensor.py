@@ -1,7 +1,7 @@
 """DTensor, which only its users pay for: to import it takes 0.9 s.
 
-The sharding rules (sharding.py here, in quant/ and in sparse/) are registered when somebody imports
-torch.distributed.tensor: without it there is no DTensor.
+The sharding rules (sharding.py here and in each folder of operands) are registered when somebody
+imports torch.distributed.tensor: without it there is no DTensor.
 """
 
 import importlib

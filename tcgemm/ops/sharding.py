@@ -15,8 +15,8 @@ a (columns of b). Blocks of 128 rows are not divided, and blocks of 128 along k 
 sparse or prepared operand is Replicate, and the other one may be sharded along its rows or columns.
 
 What no rule allows is gathered first, as DTensor does for torch's operators. dtensor.py imports
-this module when torch.distributed.tensor is imported. quant/sharding.py and sparse/sharding.py have
-the rules of the other operators.
+this module when torch.distributed.tensor is imported. sharding.py in each folder of
+operands has the rules of the other operators.
 """
 
 from __future__ import annotations

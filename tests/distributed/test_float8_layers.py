@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tcgemm
 from tcgemm.integrations.fsdp2 import _ShardedWeight, gather_in_float8
 from tcgemm.nn import Float8Linear
-from tcgemm.quant.weight import QuantizedWeight
+from tcgemm.operands.quant.weight import QuantizedWeight
 
 from support import processes, sharding
 from support.cases import reloaded

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.integers.binary import OPERATIONS
+from tcgemm.operands.integers.binary import OPERATIONS
 
 from support import cases, subbyte
 from support.cases import BF16, F32, S32, check_all

@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import tcgemm
 from tcgemm.nn import Float8Linear
+from tcgemm.operands.quant.float8 import scale_of
 from tcgemm.ops.activations import activate
-from tcgemm.quant.float8 import scale_of
 
 from support.cases import ACTIVATIONS, DEVICES, FLOATS
 from support.inductor import inductor

@@ -26,7 +26,7 @@ LAYERS = (
     ("_driver",),
     ("ops",),
     ("info",),
-    ("quant", "packed", "sparse", "sparse_cutlass", "override", "integers"),
+    ("operands", "packed", "sparse_cutlass", "override"),
     ("nn",),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
@@ -38,11 +38,9 @@ LAYERS = (
     ("__main__",),
 )
 # Packages of one layer that do not know each other.
-APART = (
-    *(("quant", "sparse"), ("quant", "sparse_cutlass")),
-    *(("packed", "override"), ("packed", "sparse"), ("packed", "sparse_cutlass")),
-    *(("override", "quant"), ("override", "sparse"), ("override", "sparse_cutlass")),
-)
+APART = (("override", "operands"), ("override", "packed"), ("override", "sparse_cutlass"))
+# A kind of operands -> the other kinds that it may import.
+KINDS = {"quant": (), "packed": ("quant",), "sparse": (), "integers": ()}
 OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
 
 
@@ -105,6 +103,17 @@ def imports_point_down(name: str, text: str) -> list[str]:
     return complaints
 
 
+def kinds_of_operands_are_apart(name: str, text: str) -> list[str]:
+    if not name.startswith("operands."):
+        return []
+    kind, complaints = name.split(".")[1], []
+    for target in imports(text):
+        other = target.removeprefix("operands.").split(".")[0]
+        if other in KINDS and other not in (kind, *KINDS[kind]):
+            complaints.append(f"{name} imports {target}")
+    return complaints
+
+
 def imports_stand_at_the_top(name: str, text: str) -> list[str]:
     """An import inside a function is for an optional package, and hides no circle."""
     complaints = []
@@ -146,7 +155,12 @@ def private_torch_in_one_module(name: str, text: str) -> list[str]:
     return complaints
 
 
-RULES = (imports_point_down, imports_stand_at_the_top, private_torch_in_one_module)
+RULES = (
+    imports_point_down,
+    kinds_of_operands_are_apart,
+    imports_stand_at_the_top,
+    private_torch_in_one_module,
+)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
@@ -158,7 +172,9 @@ BAD = (
     (imports_point_down, "ops.a", "from tcgemm import nn"),
     (imports_point_down, "ops.a", "import tcgemm"),
     (imports_point_down, "ops.a", "if 1:\n    import tcgemm"),
-    (imports_point_down, "quant.a", "import tcgemm.sparse.prune"),
+    (imports_point_down, "override.a", "import tcgemm.operands.sparse.prune"),
+    (kinds_of_operands_are_apart, "operands.quant.a", "import tcgemm.operands.sparse.prune"),
+    (kinds_of_operands_are_apart, "operands.integers.a", "from tcgemm.operands import quant"),
     (imports_point_down, "elsewhere.a", ""),
     (imports_stand_at_the_top, "a", "def f():\n    import tcgemm"),
     (private_torch_in_one_module, "a", "x = torch._C._f()"),

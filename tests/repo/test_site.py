@@ -105,7 +105,7 @@ def api_pages_show_docstrings(site: Path) -> None:
 def public() -> dict[str, object]:
     """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
     fronts = [tcgemm.measure.compare, tcgemm.measure.tune]
-    modules = [tcgemm, tcgemm.override, tcgemm.sparse, *fronts]
+    modules = [tcgemm, tcgemm.override, tcgemm.operands.sparse, *fronts]
     values = [getattr(tcgemm, name) for name in dir(tcgemm)]
     modules += [value for value in values if isinstance(value, ModuleType)]
     assert tcgemm.nn in modules and tcgemm.measure in modules

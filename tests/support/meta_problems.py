@@ -17,8 +17,8 @@ import re
 import torch
 
 from tcgemm import dtypes
+from tcgemm.operands.sparse import parts
 from tcgemm.ops import query, tuned
-from tcgemm.sparse import parts
 
 DTYPES = {name: dtype for dtype, name in dtypes.NAMES.items()}
 PER_BYTE = {"s4": 2, "u4": 2, "b1": 8}  # elements

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from tcgemm.packed.formats import E8M0, FORMATS, table_of
+from tcgemm.operands.packed.formats import E8M0, FORMATS, table_of
 
 E4M3 = torch.float8_e4m3fn
 FACTORS = (1.0, *(step / 50 for step in range(54, 26, -1) if step != 50))

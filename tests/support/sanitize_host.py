@@ -1,8 +1,10 @@
 """The host code under AddressSanitizer and UndefinedBehaviorSanitizer: random calls, then tests.
 
-    make sanitize-host                                  build/asan, then this file
-    make sanitize-host CASES=20000 SEED=7               more random calls
-    make sanitize-host SANITIZE_TESTS="tests/sparse"    other tests; CASES=0 leaves out the calls
+    make sanitize-host                    build/asan, then this file
+    make sanitize-host CASES=20000 SEED=7
+                                          more random calls
+    make sanitize-host CASES=0 SANITIZE_TESTS=tests/operands/sparse
+                                          other tests; CASES=0 leaves out the calls
 
 The libraries are the CPU build: planner, operators, CPU kernels and the emulator. A report ends the
 process that made it. Reports are collected in build/asan/log, and one is enough to fail the run,

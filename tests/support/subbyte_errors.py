@@ -5,7 +5,7 @@ import torch
 
 import tcgemm
 from tcgemm import BinaryTensor, Int4Tensor
-from tcgemm.integers import binary, int4
+from tcgemm.operands.integers import binary, int4
 
 from support import subbyte
 from support.cases import F32, S8

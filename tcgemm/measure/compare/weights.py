@@ -3,7 +3,7 @@
 from typing import Any
 
 from tcgemm.measure.case import FLOATS
-from tcgemm.packed.formats import FORMATS, check_group
+from tcgemm.operands.packed.formats import FORMATS, check_group
 
 NAME = "tcgemm.compare"
 WEIGHTS: tuple[str, ...] = tuple(name for name in FORMATS if name != "table")

@@ -1,0 +1,78 @@
+"""The elements of dense matrices at the kept positions of a SparseTensor24, without autograd."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern, value_columns
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tcgemm.operands.sparse.tensor import SparseTensor24
+
+_OPS = torch.ops.tcgemm
+
+
+def decompress(w: SparseTensor24) -> Tensor:
+    """The dense matrix."""
+    values, metadata, _tiles = w.stored()
+    dense = _OPS.decompress24.default(values, metadata, w.stored_shape[1], w.pattern)
+    return dense.t() if w.transposed else dense
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """8-bit types as integers, because torch has few operators of float8."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def keep(mask: Tensor, dense: Tensor) -> Tensor:
+    """The dense tensor where the mask is true. All other elements become zero, NaN as well."""
+    bits = _bits(dense)
+    masked = torch.where(mask, bits, bits.new_zeros(()))
+    return masked if bits is dense else masked.view(dense.dtype)  # view(dtype) has no gradient
+
+
+def unpack_positions(metadata: Tensor, columns: int) -> Tensor:
+    """The positions in their groups of the `columns` values of each row, (..., columns)."""
+    codes = torch.stack([(metadata >> shift) & 3 for shift in (0, 2, 4, 6)], -1)
+    return codes.flatten(-2)[..., :columns]
+
+
+def pack_positions(positions: Tensor) -> Tensor:
+    """The metadata of uint8 positions (..., columns); zero bits fill the last byte."""
+    filled = torch.nn.functional.pad(positions, (0, -positions.shape[-1] % 4))
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8, device=positions.device)
+    return (filled.unflatten(-1, (-1, 4)) << shifts).sum(-1).to(torch.uint8)
+
+
+def gather(dense: Tensor, metadata: Tensor, pattern: str) -> Tensor:
+    """The elements of a dense matrix at the positions in the metadata."""
+    if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
+        return _OPS.gather24.default(dense, metadata, pattern)
+    # The operator has no kernel for this dtype, which arithmetic may use.
+    group = GROUPS[pattern]
+    k = dense.shape[1]
+    columns = value_columns(k, pattern)
+    first = torch.arange(columns, device=dense.device) // (group // 2) * group
+    index = unpack_positions(metadata, columns) + first
+    bits = torch.nn.functional.pad(_bits(dense), (0, -k % group))
+    return bits.gather(1, index).view(dense.dtype)
+
+
+def gather_values(dense: Tensor, w: SparseTensor24, transpose: bool) -> Tensor:
+    """The values that a dense matrix of w's shape gives to w, or to its compressed transpose.
+
+    In groups with few elements, w and its compressed transpose may store different zeros. These
+    zeros stay zero, so that both store the same matrix.
+    """
+    dense = dense.t() if w.transposed is not transpose else dense
+    metadata = w.stored(transpose)[1]
+    if w.transposable:
+        values, other_metadata, _tiles = w.stored(not transpose)
+        ones = torch.ones_like(values, dtype=torch.uint8)
+        other = _OPS.decompress24.default(ones, other_metadata, dense.shape[0], w.pattern).t()
+        dense = keep(other != 0, dense)
+    return gather(dense, metadata, w.pattern)
