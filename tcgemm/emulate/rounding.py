@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tcgemm.measure.errors import round_to_tf32
-
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 # The bits of NaN, and the integers that have them.
 NAN = {torch.float32: 0x7FFFFFFF, torch.float16: 0x7FFF, torch.bfloat16: 0x7FFF}
@@ -22,6 +20,13 @@ def operand(x: Tensor, input_type: str) -> Tensor:
     if x.dtype is not torch.float32:
         return x
     return round_to_tf32(x) if input_type == "tf32" else to(x, torch.bfloat16)
+
+
+def round_to_tf32(x: Tensor) -> Tensor:
+    """float32 rounded to the 10 fraction bits of tf32, to nearest even. Inf and NaN stay."""
+    bits = x.contiguous().view(torch.int32)
+    rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
+    return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 
 def from_sums(sums: Tensor) -> Tensor:

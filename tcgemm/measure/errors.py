@@ -23,7 +23,7 @@ holds for any data:
     s32            none; the bound is zero
 
 For operands that are rounded to tf32 or multiplied by scales, callers pass the results of
-`round_to_tf32` or `apply_scale`.
+`tcgemm.emulate.rounding.round_to_tf32` or of `apply_scale`.
 """
 
 from __future__ import annotations
@@ -115,13 +115,6 @@ def f32_tolerance(device: torch.device | str, k: int) -> float:
     if torch.device(device).type == "cpu":
         return 1.0 + min(k, 3.0 * math.sqrt(k))
     return 8.0 + 2.0 * math.sqrt(k / 32)
-
-
-def round_to_tf32(x: Tensor) -> Tensor:
-    """float32 rounded to the 10 fraction bits of tf32, to nearest even. Inf and NaN stay."""
-    bits = x.contiguous().view(torch.int32)
-    rounded = (bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF
-    return torch.where(x.isfinite(), rounded.view(torch.float32), x)
 
 
 def apply_scale(values: Tensor, scale: Tensor | None = None) -> Tensor:

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tcgemm
+from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.measure import Plan, baseline, errors, operands, plan
 from tcgemm.measure.case import FLOATS, Case
 from tcgemm.measure.operands import Operands
@@ -378,7 +379,7 @@ class Workload(Work):
         """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
         a, b = self.operands.a[0], self.operands.b[0]
         if self.case.dtype == "tf32":
-            a, b = errors.round_to_tf32(a), errors.round_to_tf32(b)
+            a, b = round_to_tf32(a), round_to_tf32(b)
         return errors.apply_scale(a, self.scale_a), errors.apply_scale(b, self.scale_b)
 
     def check(self) -> tuple[float | None, bool | None]:

@@ -19,26 +19,20 @@ from tcgemm.ops.operators import PLAIN
 from support.source_tree import cycle
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
-# A module imports from its own layer and from those below it.
+# A package imports from itself and from the layers above its own in this list, not from its layer.
 LAYERS = (
-    ("version",),
-    ("_library", "_tables", "dtypes", "published", "typing"),
-    ("_driver",),
+    ("_driver", "_library", "_tables", "dtypes", "published", "typing", "version"),
     ("ops",),
-    ("info",),
-    ("operands", "packed", "sparse_cutlass", "override"),
-    ("nn",),
+    ("info", "operands", "override"),
+    ("emulate", "nn", "packed", "sparse_cutlass"),
     ("saved_names",),
     ("",),  # tcgemm/__init__.py
     ("integrations", "measure"),
-    ("emulate",),
     ("numerics",),
-    ("cli",),
-    ("lab",),  # no other package imports it; cli names its commands
+    ("cli", "lab"),
     ("__main__",),
 )
-# Packages of one layer that do not know each other.
-APART = (("override", "operands"), ("override", "packed"), ("override", "sparse_cutlass"))
+MOST_LAYERS, MOST_PACKAGES = 10, 12
 # A kind of operands -> the other kinds that it may import.
 KINDS = {"quant": (), "packed": ("quant",), "sparse": (), "integers": ()}
 OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
@@ -94,12 +88,27 @@ def layer(name: str) -> int:
 def imports_point_down(name: str, text: str) -> list[str]:
     if layer(name) < 0:
         return [f"{name} is in no layer"]
-    package, complaints = name.split(".")[0], []
-    for target in imports(text):
-        top = target.split(".")[0]
-        apart = {package, top} in [set(pair) for pair in APART]
-        if layer(target) > layer(name) or apart:
-            complaints.append(f"{name} imports {target or 'tcgemm'}")
+    package = name.split(".")[0]
+    return [
+        f"{name} imports {target or 'tcgemm'}"
+        for target in imports(text)
+        if target.split(".")[0] != package and layer(target) >= layer(name)
+    ]
+
+
+def only_the_commands_name_the_lab(name: str, text: str) -> list[str]:
+    """Nothing imports lab, also not by a string. The table of commands in cli names its modules."""
+    if name.split(".")[0] == "lab":
+        return []
+    complaints = []
+    for statement in ast.parse(text).body:
+        if name == "cli" and ast.unparse(statement).startswith("COMMANDS"):
+            continue
+        for node in ast.walk(statement):
+            words = [target for target in targets(node) if target.split(".")[0] == "lab"]
+            if isinstance(node, ast.Constant) and re.match(r"tcgemm\.lab\b\S*$", str(node.value)):
+                words.append(node.value)
+            complaints += [f"{name} names {word}" for word in words]
     return complaints
 
 
@@ -157,6 +166,7 @@ def private_torch_in_one_module(name: str, text: str) -> list[str]:
 
 RULES = (
     imports_point_down,
+    only_the_commands_name_the_lab,
     kinds_of_operands_are_apart,
     imports_stand_at_the_top,
     private_torch_in_one_module,
@@ -175,7 +185,14 @@ BAD = (
     (imports_point_down, "override.a", "import tcgemm.operands.sparse.prune"),
     (kinds_of_operands_are_apart, "operands.quant.a", "import tcgemm.operands.sparse.prune"),
     (kinds_of_operands_are_apart, "operands.integers.a", "from tcgemm.operands import quant"),
+    (imports_point_down, "measure.a", "from tcgemm.lab import store"),
+    (imports_point_down, "cli.a", "from tcgemm.lab import store"),
+    (imports_point_down, "nn.a", "from tcgemm.packed import PackedWeight"),
     (imports_point_down, "elsewhere.a", ""),
+    (only_the_commands_name_the_lab, "__main__", "from tcgemm import lab"),
+    (only_the_commands_name_the_lab, "cli.a", "COMMANDS = {'a': 'tcgemm.lab.a'}"),
+    (only_the_commands_name_the_lab, "cli", "A = 'tcgemm.lab.a'"),
+    (only_the_commands_name_the_lab, "measure.a", "import_module(f'tcgemm.lab.{name}')"),
     (imports_stand_at_the_top, "a", "def f():\n    import tcgemm"),
     (private_torch_in_one_module, "a", "x = torch._C._f()"),
     (private_torch_in_one_module, "a", "from torch.a import _b"),
@@ -186,6 +203,26 @@ BAD = (
 @pytest.mark.parametrize(("rule", "name", "bad"), BAD)
 def test_rule_can_fail(rule, name, bad):
     assert rule(name, bad)
+
+
+GOOD = (
+    (imports_point_down, "lab.a", "from tcgemm.measure import timing"),
+    (imports_point_down, "operands.a", "import tcgemm.ops\nfrom tcgemm.operands import b"),
+    (only_the_commands_name_the_lab, "cli", "COMMANDS = {'a': 'tcgemm.lab.a'}"),
+    (kinds_of_operands_are_apart, "operands.packed.a", "from tcgemm.operands import quant"),
+)
+
+
+@pytest.mark.parametrize(("rule", "name", "good"), GOOD)
+def test_rule_can_hold(rule, name, good):
+    assert not rule(name, good)
+
+
+def test_packages_and_layers_are_few():
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert len(packages) <= MOST_PACKAGES
+    assert len(LAYERS) <= MOST_LAYERS
+    assert {name for names in LAYERS for name in names} == {name.split(".")[0] for name in NAMES}
 
 
 def test_imports_have_no_circle():

@@ -34,12 +34,12 @@ import math
 import numpy
 import torch
 
+from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.measure.errors import (
     UNIT_ROUNDOFF,
     accumulation_error,
     accumulator_roundoff,
     expand_scale,
-    round_to_tf32,
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.lab import store
 from tcgemm.lab.ladder import call, conflicts, machine_code, problem
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, steps
@@ -176,7 +177,7 @@ def _check(step: Step, variant: Variant, data: Problem) -> Record:
     if cycles is not None:
         record["cycles"] = int(cycles.max())
     if step.name not in problem.ALONE:
-        rounding = errors.round_to_tf32 if step.operands == "tf32" else torch.clone
+        rounding = round_to_tf32 if step.operands == "tf32" else torch.clone
         record["error"] = errors.error_ratio(
             out, rounding(data.a[0]), rounding(data.b[0]),
             accumulation=step.sums, dtype=step.operands, budget=BUDGET, products=step.products,

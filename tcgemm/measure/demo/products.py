@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 import tcgemm
+from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.measure import baseline, errors, kernel_name, operands, timing
 from tcgemm.measure.packed_weight import ROUNDINGS
 from tcgemm.typing import Layout
@@ -126,7 +127,7 @@ def product(
     a = data.a[0]
     options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
     tcgemm.mm(a, weights[0], out=data.out[0], **options)
-    factors = (errors.round_to_tf32(a), errors.round_to_tf32(b)) if dtype == "tf32" else (a, b)
+    factors = (round_to_tf32(a), round_to_tf32(b)) if dtype == "tf32" else (a, b)
     error = errors.error_ratio(
         data.out[0],
         *factors,
