@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from support.source_tree import CPP, cycle, tree, without_comments
+from support.source_tree import CPP, ROOT, cycle, tree, without_comments
 
 # Folder of csrc -> the folders that it includes, beside itself. A folder has only names above it.
 INCLUDES = {
@@ -136,6 +136,15 @@ def test_folders_have_no_circle_and_include_what_the_table_says():
         assert set(includes) <= above, folder
         assert set(includes) == read[folder] - {folder}, folder
         above.add(folder)
+
+
+def test_the_page_of_the_architecture_has_every_folder():
+    page = (ROOT / "docs/dev/architecture.md").read_text()
+    rows = re.findall(r"^\| `([\w./]+)` \| [^|\n]+ \|([^|\n]*)\|$", page, re.MULTILINE)
+    named = {folder: sorted(re.findall(r"[\w./]+", includes)) for folder, includes in rows}
+    assert named == {folder: sorted(includes) for folder, includes in INCLUDES.items()}
+    entries = {path.name for path in (ROOT / "csrc").iterdir()}
+    assert entries == {folder.split("/")[0] for folder in INCLUDES} | {"exports.map"}
 
 
 def test_includes_have_no_circle_and_exist():

@@ -16,10 +16,10 @@ import pytest
 import tcgemm
 from tcgemm.ops.operators import PLAIN
 
-from support.source_tree import cycle
+from support.source_tree import ROOT, cycle
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
-# A package imports from itself and from the layers above its own in this list, not from its layer.
+# The lowest first. A package imports from itself and from the layers below its own.
 LAYERS = (
     ("_driver", "_library", "_tables", "dtypes", "published", "typing", "version"),
     ("ops",),
@@ -223,6 +223,16 @@ def test_packages_and_layers_are_few():
     assert len(packages) <= MOST_PACKAGES
     assert len(LAYERS) <= MOST_LAYERS
     assert {name for names in LAYERS for name in names} == {name.split(".")[0] for name in NAMES}
+
+
+def test_the_page_of_the_architecture_has_every_package():
+    page = (ROOT / "docs/dev/architecture.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `([\w.]+)` \|", page, re.MULTILINE)
+    assert all((PACKAGE / name).exists() for _, name in rows)
+    named = [(int(number), name.removesuffix(".py")) for number, name in rows]
+    layers = [(i, name or "__init__") for i, names in enumerate(LAYERS, 1) for name in names]
+    assert sorted(named) == sorted(layers)
+    assert len(page.splitlines()) <= 110  # two screens
 
 
 def test_imports_have_no_circle():
