@@ -10,15 +10,15 @@ grows by 256. Published figures are of kernels beside cuBLAS 10.1 on other GPUs.
 """
 
 import itertools
+import operator
 import statistics
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import RESULTS
-from tcgemm import published
+from tcgemm import _plots, published
 from tcgemm.measure import command_line, results_file
 from tcgemm.measure.published_sizes import ACCUMULATIONS, FAMILIES, WIDTHS
-from tcgemm.numerics.picture import COLOURS
 from tcgemm.numerics.table import Table
 
 SET = "doc000"
@@ -144,28 +144,15 @@ def sentence(figure):
     )
 
 
-def draw(results, path):
-    """TFLOPS over W: a panel for each shape, tcgemm solid and torch dashed."""
-    from matplotlib.figure import Figure
-
-    rows_of = curves(results)
-    figure = Figure((13, 5.6), layout="constrained")
-    panels = figure.subplots(2, 4, sharey=True)
-    for axes, family in zip(panels.flat, FAMILIES, strict=False):
-        for colour, sums in zip(COLOURS, ACCUMULATIONS, strict=False):
-            rows = rows_of.get((sums, family), {})
-            rates = [row["tflops"] for row in rows.values()]
-            baseline = [torch_tflops(row) for row in rows.values()]
-            axes.plot(list(rows), rates, color=colour, label=f"tcgemm, {sums} sums")
-            axes.plot(list(rows), baseline, color=colour, ls="--", label=f"torch, {sums} sums")
-        axes.set_title(family, fontsize=9)
-        axes.set_xticks(range(4096, WIDTHS.stop, 4096))
-        axes.grid(alpha=0.25)
-    panels.flat[-1].axis("off")
-    panels.flat[-1].legend(*panels.flat[0].get_legend_handles_labels(), frameon=False)
-    figure.supxlabel("W")
-    figure.supylabel("TFLOPS")
-    figure.savefig(path, metadata={"Software": None})
+def figure(results):
+    """TFLOPS over W: a panel for each shape."""
+    panels = {family: {} for family in FAMILIES}
+    for (sums, family), rows in sorted(curves(results).items()):
+        for library, rate in (("tcgemm", operator.itemgetter("tflops")), ("torch", torch_tflops)):
+            rates = {width: rate(row) for width, row in rows.items()}
+            panels[family][f"{library}, {sums} sums"] = rates
+    title = f"float16 products of published sizes on {results['header']['gpu']}"
+    return _plots.line_panels(title, panels, ("W", "TFLOPS"), 4)
 
 
 def main(argv=None):
@@ -184,8 +171,8 @@ def main(argv=None):
         count += 1
         print(text, end="\n\n")
         if options.plot:
-            options.plot.mkdir(parents=True, exist_ok=True)
-            draw(results, options.plot / f"{path.stem}-{SET}.png")
+            _plots.make_folder(options.plot)
+            _plots.save(figure(results), options.plot / f"{path.stem}-{SET}.png")
     if not count:
         print(f"{options.results} has none; run python -m benchmarks run --set {SET}.")
         print("\n".join(map(sentence, published_figures())))

@@ -7,15 +7,12 @@ the last two panels     TFLOPS over M = N = K, TN and NN: tcgemm on normal data 
                         spread data (bf16 terms), and torch
 """
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
 from benchmarks.fp32_errors import table
-from benchmarks.report import style
+from tcgemm import _plots
 
-COLUMNS = 4
-COLOURS = {"errors": "#1f5fa8", "baseline_errors": "#d1602b", "spread": "#3d8c50"}
-NAMES = {"errors": "tcgemm", "baseline_errors": "torch fp32", "spread": "tcgemm, spread data"}
+COLUMNS = 5
+COLOURS = {"errors": _plots.BLUE, "baseline_errors": _plots.ORANGE, "spread": _plots.GREEN}
+NAMES = {"errors": "tcgemm", "baseline_errors": "torch", "spread": "tcgemm, spread data"}
 STYLES = {"max": ("-", "o"), "rms": ("--", "s")}
 LINE = {"linewidth": 1.5, "markersize": 4}
 
@@ -24,18 +21,17 @@ def _errors(axes, rows, pattern):
     for library in ("baseline_errors", "errors"):
         for name, (line, marker) in STYLES.items():
             points = [(row["k"], row[library][name]) for row in rows if row[library][name]]
-            label = f"{NAMES[library]}, {name}"
+            label = f"{NAMES[library]}, {name} error"
             style = {"color": COLOURS[library], "linestyle": line, "marker": marker, **LINE}
             axes.plot(*zip(*points, strict=True) if points else ([], []), label=label, **style)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.1), max(high, 10.0))
-    axes.set_title(table.TITLES[pattern], fontsize=10)
-    axes.set_xlabel("K")
-    axes.grid(alpha=0.25)
+    axes.set_xlabel("K", size="small")
+    _plots.head(axes, table.TITLES[pattern])
 
 
 def cubes(results, layout):
@@ -58,16 +54,16 @@ def _rates(axes, series, layout):
     for library, points in series.items():
         places = [sizes.index(size) for size, _ in points]
         rates = [rate for _, rate in points]
-        axes.plot(places, rates, label=NAMES[library], color=COLOURS[library], marker="D", **LINE)
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45, fontsize=8)
+        label = f"{NAMES[library]}, TFLOPS"
+        axes.plot(places, rates, label=label, color=COLOURS[library], marker="D", **LINE)
+    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45)
     axes.set_ylim(bottom=0)
-    axes.set_title(f"TFLOPS, {layout}", fontsize=10)
-    axes.set_xlabel("M = N = K")
-    axes.grid(alpha=0.25)
+    axes.set_xlabel("M = N = K", size="small")
+    _plots.head(axes, f"TFLOPS, {layout}")
 
 
-def draw(results_of_errors, results, path):
-    """Writes the PNG of an error table and of the rates in `results`; None without a table."""
+def errors_and_rates(results_of_errors, results):
+    """The figure of an error table and of the rates in `results`; None without a table."""
     if results_of_errors is None:
         return None
     rows = results_of_errors["rows"]
@@ -79,23 +75,17 @@ def draw(results_of_errors, results, path):
     }
     rates = {layout: cubes(results, layout) for layout in ("TN", "NN")}
     rates = {layout: points for layout, points in rates.items() if points}
-    lines = -(-(len(curves) + len(rates)) // COLUMNS)
-    figure = Figure((3.9 * COLUMNS, 3.1 * lines), dpi=100, layout="constrained")
-    axes = figure.subplots(lines, COLUMNS, squeeze=False)
-    panels = iter(axes.flat)
-    for pattern, group in curves.items():
-        _errors(next(panels), group, pattern)
-    for layout, points in rates.items():
-        _rates(next(panels), points, layout)
-    for panel in panels:
-        panel.set_axis_off()
-    for panel in axes.flat:
-        panel.spines[["top", "right"]].set_visible(False)
-    style.legend(figure, 9, 9)
-    gpu = results_of_errors["header"]["gpu"]
-    figure.suptitle(
-        f'f32 with precision="highest" on {gpu}: error in units of 2^-24 |A||B| '
-        f"(M = N = {smallest}), and rate"
+    title = (
+        f'float32 with precision="highest" on {results_of_errors["header"]["gpu"]}: '
+        f"error in units of 2^-24 |A||B| (M = N = {smallest}), and TFLOPS"
     )
-    figure.savefig(path, metadata={"Software": None})
-    return path
+    figure, panels = _plots.panels(len(curves) + len(rates), COLUMNS, (310, 260), title)
+    for axes, (pattern, group) in zip(panels, curves.items(), strict=False):
+        _errors(axes, group, pattern)
+    for axes, (layout, points) in zip(panels[len(curves) :], rates.items(), strict=True):
+        _rates(axes, points, layout)
+    for axes in panels:
+        axes.tick_params(labelsize="small")
+        _plots.plain(axes)
+    _plots.legend(figure, 4)
+    return figure

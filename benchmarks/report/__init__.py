@@ -7,7 +7,7 @@ python -m benchmarks report --errors table.json  and an error table of `errors`
 results/<gpu>.json --overview--> results/<gpu>-ratios.svg; the H200's: README.md, when to use it
                    |---tables--> docs/performance.md: some sections
                    |-----------> results/<gpu>.md: every section, targets
-                   |----plots--> results/<gpu>.png: speed relative to torch by size
+                   |-measured--> results/<gpu>.png: speed relative to torch by size
 results/models/<gpu>.json -----> the same two pages: training and decode of models
 results/errors/<gpu>.json -----> the same two pages, results/<gpu>-f32.png: errors by K, rates
 
@@ -17,10 +17,12 @@ In README.md and docs/performance.md the text between two HTML comments is repla
 from pathlib import Path
 
 from benchmarks import RESULTS, published_sizes
+from benchmarks.fp32_errors import plot as error_plot
 from benchmarks.fp32_errors import table as error_table
 from benchmarks.merge import MODELS, RECORDINGS, kind_of
 from benchmarks.models import record
-from benchmarks.report import models_table, overview, tables
+from benchmarks.report import measured, models_table, overview, tables
+from tcgemm import _plots
 from tcgemm.measure import command_line, results_file
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
@@ -44,17 +46,18 @@ def load(path):
 
 
 def draw(folder):
-    """Writes the pictures that need matplotlib."""
-    from benchmarks.fp32_errors import plot
-    from benchmarks.report import plots, style
-
+    """Writes the pictures of products into a folder of results."""
     for path in folder.glob("*.json"):
         results = load(path)
         fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
-        if overall := overview.picture(results):
-            style.save(overall, path.with_name(f"{path.stem}-ratios.svg"))
-        plots.draw(results, path.with_suffix(".png"))
-        plot.draw(fp32, results, path.with_name(f"{path.stem}-f32.png"))
+        figures = {
+            "-ratios.svg": overview.picture(results),
+            ".png": measured.squares(results),
+            "-f32.png": error_plot.errors_and_rates(fp32, results),
+        }
+        for end, figure in figures.items():
+            if figure is not None:
+                _plots.save(figure, path.with_name(path.stem + end))
 
 
 def replaced(path, text):

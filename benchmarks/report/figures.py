@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import RESULTS
 from benchmarks.fp32_errors import table as error_table
-from benchmarks.report import sums_tables, swap_picture
+from benchmarks.report import measured, sums_tables
 from tcgemm import _tables
 from tcgemm.measure import command_line, results_file
 
@@ -154,7 +154,7 @@ def tables(results: Path = RESULTS) -> dict[str, str]:
     errors = json.loads((results / "errors" / name).read_text())["rows"]
     texts = {title: ratios(rows, title) for title in TABLES}
     path = results / "swap" / name
-    after = swap_picture.load(path) if path.exists() else None
+    after = measured.load(path) if path.exists() else None
     texts |= {"f32-errors": error_table.markdown(errors, ERROR_DEPTHS)}
     return texts | {"ragged": ragged(rows), "swap": swap(after)} | sums_tables.tables()
 

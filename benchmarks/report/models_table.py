@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.models.record import Results, Row
 from benchmarks.models.variants import DECODE, TRAIN
-from benchmarks.report.models_picture import CALLS, names_of
+from benchmarks.report.measured import CALLS, names_of
 from tcgemm import _tables
 
 TITLES = {TRAIN: "Training steps", DECODE: "Decode"}

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import geometric_mean as mean
 
-from benchmarks.report import style
-from benchmarks.report.style import GREEN, INK, RED, SOFT
-from tcgemm import _tables
+from tcgemm import _plots, _tables
+from tcgemm._plots import GREEN, INK, RED, SOFT
 from tcgemm.measure.case import PASSES
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
@@ -180,7 +179,7 @@ def picture(results):
     if not groups:
         return None
     title = f"tcgemm beside torch on {results['header'].get('gpu', '?')}"
-    figure = style.figure(860, 126 + 30 * len(groups), f"{title}: each dot is a measured product")
+    figure = _plots.figure(860, 126 + 30 * len(groups), f"{title}: each dot is a measured product")
     axes = figure.subplots()
     beside = axes.get_yaxis_transform()  # x is a share of the width
     for row, (_, ratios) in enumerate(groups):
@@ -199,6 +198,6 @@ def picture(results):
     axes.set_xticks([1 / power for power in powers[:0:-1]] + powers, names)
     axes.set_yticks(range(len(groups)), [group.name for group, _ in groups])
     axes.set_xlabel("x torch's speed, on a logarithmic axis", size="small", color=SOFT)
-    style.plain(axes, "x")
+    _plots.plain(axes, "x")
     axes.axvline(1, color=SOFT, linewidth=1)
     return figure

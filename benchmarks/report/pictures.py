@@ -1,51 +1,56 @@
-"""Draws the pictures of docs/pictures/.
+"""Draws the pictures of docs/pictures/: the rows of PICTURES.
 
 python -m benchmarks pictures
 
-call.svg          the steps of a call, from Python to the kernel
-sparse24.svg      the 2:4 format
-step.svg          one step of a tensor core
-sums.svg          errors of long sums, of benchmarks/results/numerics/emulated.json
-chain.svg         errors of a chain of products, of the same file
-swap_<gpu>.svg    a model after swap_linear, of benchmarks/results/swap/<gpu>.json
-models_<gpu>.svg  training and decode of models, of benchmarks/results/models/<gpu>.json
+A picture of measured rows has the name of its file of results, so that GPUs have pictures of
+their own.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks import RESULTS
-from benchmarks.models import record
-from benchmarks.report import (
-    call_picture,
-    error_picture,
-    models_picture,
-    sparse_format,
-    step_picture,
-    style,
-    swap_picture,
-)
+from benchmarks.report import diagrams, measured
+from tcgemm import _plots
 from tcgemm.measure import command_line
 
 FOLDER = RESULTS.parents[1] / "docs" / "pictures"
 
 
-def pictures(results: Path = RESULTS) -> dict[str, Callable[[], "style.Figure"]]:
-    """File name -> what draws it."""
-    result: dict[str, Callable[[], style.Figure]] = {
-        "call.svg": call_picture.draw,
-        "sparse24.svg": sparse_format.draw,
-        "step.svg": step_picture.draw,
-        "sums.svg": error_picture.draw_sums,
-        "chain.svg": error_picture.draw_chain,
-    }
-    for path in sorted((results / "swap").glob("*.json")):
-        draw = partial(swap_picture.draw, swap_picture.load(path))
-        result[f"swap_{path.stem}.svg"] = draw
-    for path in sorted((results / record.FOLDER).glob("*.json")):
-        result[f"models_{path.stem}.svg"] = partial(models_picture.draw, record.load(path))
-    return result
+class Picture(NamedTuple):
+    """A picture of the documentation.
+
+    Attributes:
+        name: the file; {gpu} stands for the stem of the source.
+        draw: makes the figure, of the content of the source if there is one.
+        source: a pattern of files in benchmarks/results; each gives a picture.
+    """
+
+    name: str
+    draw: Callable[..., "_plots.Figure"]
+    source: str = ""
+
+
+PICTURES = (
+    Picture("call.svg", diagrams.call),
+    Picture("sparse24.svg", diagrams.sparse24),
+    Picture("step.svg", diagrams.step),
+    Picture("sums.svg", measured.sums, "numerics/emulated.json"),
+    Picture("chain.svg", measured.chain, "numerics/emulated.json"),
+    Picture("swap_{gpu}.svg", measured.swap, "swap/*.json"),
+    Picture("models_{gpu}.svg", measured.models, "models/*.json"),
+)
+
+
+def drawn(results: Path = RESULTS) -> Iterator[tuple[str, Any]]:
+    """(file name, figure) of every picture."""
+    for name, draw, source in PICTURES:
+        if not source:
+            yield name, draw()
+            continue
+        for path in sorted(results.glob(source)):
+            yield name.format(gpu=path.stem), draw(measured.load(path))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -53,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
     options = parser.parse_args(argv)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, draw in pictures().items():
-        style.save(draw(), options.out / name)
+    for name, figure in drawn():
+        _plots.save(figure, options.out / name)
         print(options.out / name)
     return 0

@@ -8,7 +8,7 @@ one-sum        one accumulation beside published figures, of the same file
 
 from typing import Any
 
-from benchmarks.report import error_picture
+from benchmarks.report import measured
 from tcgemm import info
 from tcgemm._tables import markdown
 from tcgemm.emulate.product import architecture
@@ -73,7 +73,7 @@ def _rows(table: dict[str, Any], keys: list[str]) -> list[list[str]]:
 
 def tables() -> dict[str, str]:
     """Name of a table -> its text."""
-    errors = error_picture.load()
+    errors = measured.load(measured.EMULATED)
     outside, long = errors["outside"]
     single = errors["tables"][0]
     low = {"rows": [row for row in single["rows"] if row["operation"].startswith("accumulation")]}

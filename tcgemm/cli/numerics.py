@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tcgemm import _plots
 from tcgemm.cli.explain import dtype_of
 from tcgemm.measure import command_line, results_file
 from tcgemm.measure.machine import facts
@@ -109,8 +110,11 @@ def run(arguments: list[str]) -> int:
         machines: list[Machine] = [emulated(name) for name in options.gpus]
         if torch.cuda.is_available() and not options.emulated_only:
             machines.append(device())
+        if options.plot:
+            _plots.make_folder(options.plot)
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         command.error(str(error))
+    gpus = [machine.name for machine in machines]
     names = EXPERIMENTS if options.command == "all" else [options.command]
     tables: dict[str, list[dict[str, Any]]] = {}
     for name in names:
@@ -118,8 +122,7 @@ def run(arguments: list[str]) -> int:
             print(table, end="\n\n", flush=True)
             tables.setdefault(name, []).append(table.facts())
             if options.plot and table.curves:
-                options.plot.mkdir(parents=True, exist_ok=True)
-                table.draw(options.plot / f"{name}{number or ''}.png")
+                table.draw(options.plot / _plots.file_name(f"{name}{number or ''}", *gpus))
     comparisons = [machine for machine in machines if isinstance(machine, Checked)]
     for machine in comparisons:
         print(machine.sentence())

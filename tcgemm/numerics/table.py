@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tcgemm import _tables
-from tcgemm.numerics import picture
-from tcgemm.numerics.picture import COLOURS
+from tcgemm import _plots, _tables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,20 +73,23 @@ class Table:
         }
 
     def draw(self, path: Path) -> None:
-        """Draws the curves into a picture, by matplotlib."""
-        groups = list(dict.fromkeys(curve.group for curve in self.curves))
-        with picture.axes_of(path, self.title, ncols=2) as axes:
-            for curve in self.curves:
+        """Draws the curves into a picture, by matplotlib. A later line is thinner than an earlier
+        one, so that both are seen where they are equal.
+        """
+        colours = _plots.colours(curve.group for curve in self.curves)
+        step = 2.6 / len(self.curves)
+        with _plots.axes_of(path, self.title) as axes:
+            for index, curve in enumerate(self.curves):
                 axes.plot(
                     list(curve.points),
                     list(curve.points.values()),
-                    color=COLOURS[groups.index(curve.group) % len(COLOURS)],
+                    color=colours[curve.group],
                     linestyle="--" if curve.is_dashed else "-",
-                    linewidth=1.4,
+                    linewidth=4 - step * index,
                     label=curve.label,
                 )
             axes.set_yscale("log")
+            axes.xaxis.get_major_locator().set_params(integer=True)
             if max(max(curve.points) for curve in self.curves) > 100:
                 axes.set_xscale("log", base=2)
             axes.set(xlabel=self.axes[0], ylabel=self.axes[1])
-            axes.grid(alpha=0.25)

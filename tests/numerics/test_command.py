@@ -20,7 +20,9 @@ def test_every_experiment(monkeypatch, capsys, tmp_path):
     for tables in content.values():
         for table in tables:
             assert table["title"] in text and table["rows"]
-    assert {path.name for path in plots.iterdir()} == {"chain.png", "outside1.png"}
+    assert {path.name for path in plots.iterdir()} == {
+        *("chain-A100-H200.png", "outside1-A100-H200.png"),
+    }
     assert all(path.stat().st_size > 20_000 for path in plots.iterdir())
 
 

@@ -16,12 +16,12 @@ import pytest
 import tcgemm
 from tcgemm.ops.operators import PLAIN
 
-from support.source_tree import ROOT, cycle
+from support.source_tree import ROOT, cycle, tree
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
 # The lowest first. A package imports from itself and from the layers below its own.
 LAYERS = (
-    ("_driver", "_library", "_tables", "dtypes", "published", "typing", "version"),
+    ("_driver", "_library", "_plots", "_tables", "dtypes", "published", "typing", "version"),
     ("ops",),
     ("info", "operands", "override"),
     ("emulate", "nn", "packed", "sparse_cutlass"),
@@ -164,6 +164,18 @@ def private_torch_in_one_module(name: str, text: str) -> list[str]:
     return complaints
 
 
+def matplotlib_in_one_module(path: str, text: str) -> list[str]:
+    """matplotlib is optional, and all pictures have the same colours and files by one module."""
+    names = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names += [module.name for module in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    is_there = "matplotlib" in [name.split(".")[0] for name in names]
+    return [f"{path} imports matplotlib"] if is_there and path != "tcgemm/_plots.py" else []
+
+
 RULES = (
     imports_point_down,
     only_the_commands_name_the_lab,
@@ -176,6 +188,12 @@ RULES = (
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_module_keeps(rule):
     assert not [complaint for item in modules().items() for complaint in rule(*item)]
+
+
+def test_every_file_keeps_matplotlib_in_one_module():
+    files = [item for item in tree(".py").items() if "matplotlib" in item[1]]
+    assert "tcgemm/_plots.py" in dict(files)
+    assert not [line for item in files for line in matplotlib_in_one_module(*item)]
 
 
 BAD = (
@@ -197,6 +215,8 @@ BAD = (
     (private_torch_in_one_module, "a", "x = torch._C._f()"),
     (private_torch_in_one_module, "a", "from torch.a import _b"),
     (private_torch_in_one_module, "a", "x = op._handle.call"),
+    (matplotlib_in_one_module, "benchmarks/a.py", "import matplotlib.figure"),
+    (matplotlib_in_one_module, "tcgemm/a.py", "def f():\n    from matplotlib import pyplot"),
 )
 
 

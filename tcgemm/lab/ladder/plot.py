@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tcgemm import published
+from tcgemm import _plots, published
 from tcgemm.lab.ladder import tables
-from tcgemm.numerics import picture
-from tcgemm.numerics.picture import COLOURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +14,8 @@ if TYPE_CHECKING:
 
 def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> list[Path]:
     """Writes PNG files into a folder; their paths. ValueError says what to install."""
-    picture.make_folder(folder)
-    paths = []
+    _plots.make_folder(folder)
+    gpu, paths = results["header"]["gpu"], []
     for document in documents:
         records = [
             record
@@ -25,14 +23,12 @@ def draw(results: dict[str, Any], documents: Sequence[str], folder: Path) -> lis
             if record["document"] == document and record.get("x_cublas")
         ]
         if records:
-            path = folder / f"ladder-{document}.png"
-            bars(
-                records, f"{published.DOCUMENTS[document].short}, {results['header']['gpu']}", path
-            )
+            path = folder / _plots.file_name("ladder", document, gpu)
+            bars(records, f"{published.DOCUMENTS[document].short}, {gpu}", path)
             paths.append(path)
         for table in tables.of(results, [document]):
             if tables.PEAK in table.title:
-                path = folder / f"{tables.PEAK}.png"
+                path = folder / _plots.file_name(tables.PEAK, gpu)
                 table.draw(path)
                 paths.append(path)
     return paths
@@ -43,10 +39,8 @@ def bars(records: list[dict[str, Any]], title: str, path: Path) -> None:
     names = [f"{record['step']} {record['variant']}".strip() for record in records]
     rates = [record["tflops"] for record in records]
     of_cublas = [record["tflops"] / record["x_cublas"] for record in records]
-    places = range(len(records))
-    with picture.axes_of(path, title, height=1.2 + 0.24 * len(records)) as axes:
-        axes.barh(places, rates, color=COLOURS[0], height=0.7)
-        axes.scatter(of_cublas, places, marker="|", s=120, color=COLOURS[1], label="cuBLAS")
-        axes.set_yticks(places, names, fontsize=8)
-        axes.invert_yaxis()
+    with _plots.axes_of(path, title, height=100 + 23 * len(records)) as axes:
+        _plots.bars(axes, names, rates, digits=".3g")
+        mark = {"marker": "|", "s": 120, "color": _plots.ORANGE, "label": "cuBLAS"}
+        axes.scatter(of_cublas, range(len(records)), **mark)
         axes.set(xlabel="TFLOP/s")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
+from tcgemm import _plots
 from tcgemm.lab.model import roofline
-from tcgemm.numerics import picture
-from tcgemm.numerics.picture import COLOURS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,15 +17,16 @@ INTENSITIES = [2 ** (step / 16) for step in range(16 * 3, 16 * 10 + 1)]  # 8 to 
 
 def draw(costs: Costs, folder: Path) -> Path:
     """Writes a PNG file into a folder; its path. ValueError says what to install."""
-    picture.make_folder(folder)
-    path = folder / f"roofline-{re.sub(r'[^0-9A-Za-z.]+', '-', costs.name)}.png"
+    _plots.make_folder(folder)
+    path = folder / _plots.file_name("roofline", costs.name)
     rates = {name: rate for name, rate in roofline.roofs(costs).items() if rate}
     title = f"Roofline of {costs.name} ({costs.source})"
-    with picture.axes_of(path, title) as axes:
-        for colour, (name, rate) in zip(COLOURS, rates.items(), strict=False):
+    with _plots.axes_of(path, title) as axes:
+        colours = _plots.colours(rates)
+        for name, rate in rates.items():
             roof = [min(intensity * rate, costs.tensor) / 1e12 for intensity in INTENSITIES]
             label = f"{name}, {rate / 1e9:.0f} GB/s"
-            axes.plot(INTENSITIES, roof, color=colour, linewidth=1.4, label=label)
+            axes.plot(INTENSITIES, roof, color=colours[name], linewidth=1.4, label=label)
         if costs.simt:
             axes.axhline(costs.simt / 1e12, color="grey", linestyle="--", label="float16 units")
         axes.set_xscale("log", base=2)
@@ -38,5 +37,4 @@ def draw(costs: Costs, folder: Path) -> Path:
             axes.axvline(of_block, color="grey", linewidth=0.5)
             axes.text(of_block, bottom, f"{m}x{n}", rotation=90, fontsize=7)
         axes.set(xlabel="operations a byte", ylabel="TFLOP/s")
-        axes.grid(alpha=0.25)
     return path

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tcgemm import _plots
 from tcgemm.lab.probe import tables
-from tcgemm.numerics import picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,8 +15,8 @@ if TYPE_CHECKING:
 
 def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[Path]:
     """Writes PNG files into a folder; their paths. ValueError says what to install."""
-    picture.make_folder(folder)
-    paths = []
+    _plots.make_folder(folder)
+    gpu, paths = results["header"]["gpu"], []
     for table in tables.of(results, groups):
         for group in dict.fromkeys(curve.group for curve in table.curves):
             curves = [curve for curve in table.curves if curve.group == group]
@@ -26,8 +25,7 @@ def draw(results: dict[str, Any], groups: Sequence[str], folder: Path) -> list[P
                 curve._replace(group=curve.label, label=curve.label.removeprefix(f"{group}, "))
                 for curve in curves
             ]
-            name = re.sub(r"[^\w.]+", "-", group)
-            path = folder / f"{name}.png"
-            replace(table, title=f"{group}: {results['header']['gpu']}", curves=own).draw(path)
+            path = folder / _plots.file_name(group, gpu)
+            replace(table, title=f"{group}: {gpu}", curves=own).draw(path)
             paths.append(path)
     return paths

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tcgemm import _tables
+from tcgemm import _plots, _tables
 from tcgemm.measure import results_file
 from tcgemm.measure.compare.request import refuse
 
@@ -232,29 +232,20 @@ class Comparison:
         Raises:
             RuntimeError: matplotlib is not installed, or no row has a time.
         """
-        try:
-            from matplotlib import pyplot
-        except ImportError as error:
-            text = "plot needs matplotlib; `pip install matplotlib` installs it."
-            raise refuse(text) from error
         rows = [row for row in self.rows if row.get("tflops")]
         if not rows:
             raise refuse("there is no row with a time, so that there is nothing to plot.")
-        names = ["tcgemm", *self.baselines]
-        if ax is None:
-            ax = pyplot.subplots(figsize=(8, 1 + 0.3 * len(rows) * len(names)), layout="tight")[1]
-        height = 0.8 / len(names)
-        for index, name in enumerate(names):
-            scale = [1.0 if index == 0 else row["ratios"].get(name, math.nan) for row in rows]
-            rates = [row["tflops"] / factor for row, factor in zip(rows, scale, strict=True)]
-            places = [place + index * height for place in range(len(rows))]
-            ax.barh(places, rates, height, label=name)
         labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
-        ax.set_yticks([place + 0.4 - height / 2 for place in range(len(rows))], labels)
-        ax.invert_yaxis()
+        rates = {"tcgemm": [row["tflops"] for row in rows]}
+        for name in self.baselines:
+            rates[name] = [row["tflops"] / row["ratios"].get(name, math.nan) for row in rows]
+        try:
+            ax = _plots.bar_groups(labels, rates, ax)
+        except ImportError as error:
+            text = "plot needs matplotlib; `pip install matplotlib` installs it."
+            raise refuse(text) from error
         ax.set_xlabel("TFLOP/s")
         ax.set_title(str(self.facts.get("gpu", "")))
-        ax.legend()
         return ax
 
     def save(self, path: str | Path) -> None:

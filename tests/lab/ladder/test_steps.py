@@ -288,8 +288,8 @@ def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     paths = plot.draw(results(*GOOD, *BAD["near"]), DOCUMENTS, tmp_path)
     assert [path.name for path in paths] == [
-        *("ladder-000.png", "ladder-001.png", "001_peak.png"),
-        *("ladder-002.png", "ladder-003.png", "ladder-004.png"),
+        *("ladder-000-NVIDIA-H200.png", "ladder-001-NVIDIA-H200.png", "001_peak-NVIDIA-H200.png"),
+        *("ladder-002-NVIDIA-H200.png", "ladder-003-NVIDIA-H200.png", "ladder-004-NVIDIA-H200.png"),
     ]
     assert all(2000 < path.stat().st_size < 150_000 for path in paths)
 

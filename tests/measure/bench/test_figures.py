@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from benchmarks.report import error_picture, figures
+from benchmarks.report import figures, measured
 from tcgemm import emulate
 from tcgemm.numerics import accumulation, formats, low_precision, machine
 
@@ -24,7 +24,7 @@ def test_the_figures_are_those_of_the_results(tmp_path):
 
 def test_the_stored_sums_are_those_of_the_emulator():
     """A part of benchmarks/results/numerics/emulated.json, computed again."""
-    content = error_picture.load()
+    content = measured.load(measured.EMULATED)
     machines = [machine.emulated(name) for name in ("A100", "H200")]
     assert content["tables"] == [low_precision.run(machines).facts()]
     assert content["formats"] == [formats.run().facts()]

@@ -1,14 +1,14 @@
 """Every picture of the documentation shows what the results say now."""
 
-import re
+import shutil
 import statistics
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks import RESULTS, report
-from benchmarks.models import record
-from benchmarks.report import models_picture, overview, pictures, sparse_format, swap_picture
+from benchmarks.report import diagrams, measured, overview, pictures
+from tcgemm import _plots
 
 pytest.importorskip("matplotlib")
 
@@ -21,11 +21,15 @@ def texts(path):
 
 
 def bars(figure):
-    """How many bars each panel has, and how many of them have a number."""
-    return [
-        (len(axes.patches), sum(bool(re.match(r"\d\.\d", text.get_text())) for text in axes.texts))
-        for axes in figure.axes
-    ]
+    """[(its name, length, number beside it)] of every bar of a figure."""
+    result = []
+    for row in figure.subfigs:
+        names = [label.get_text() for label in row.axes[0].get_yticklabels()]
+        for axes in row.axes:
+            lengths = [patch.get_width() for patch in axes.patches]
+            numbers = [text.get_text() for text in axes.texts]
+            result += zip(names, lengths, numbers, strict=True)
+    return result
 
 
 def test_the_command_draws_the_pictures_that_are_stored(tmp_path):
@@ -47,22 +51,54 @@ def test_the_overview_names_every_group_and_its_mean(gpu):
         assert {group.name, f"{statistics.geometric_mean(ratios):.2f}"} <= set(shown)
 
 
-def test_every_ratio_is_a_bar_with_its_number():
-    results = swap_picture.load(RESULTS / "swap" / "h200.json")
-    ratios = [row for row in results["rows"] if row["ratio"] and row["variant"] != "torch"]
-    *panels, memory = bars(swap_picture.draw(results))
-    assert sum(count for count, _ in panels) == len(ratios)
-    assert memory[0] == len(results["variants"])
-    results = record.load(RESULTS / record.FOLDER / "h200.json")
-    panels += bars(models_picture.draw(results))
-    shown = [row for row in models_picture.shown(results) if row["variant"] != "torch"]
-    assert sum(count for count, _ in panels) == len(ratios) + len(shown)
-    assert all(count == numbers for count, numbers in [*panels, memory])
+FILES = ("swap/h200.json", "models/h200.json")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_ratio_is_a_bar_with_its_name_and_number(file):
+    results = measured.load(RESULTS / file)
+    if "variants" in results:
+        figure, rows = measured.swap(results), results["rows"]
+        others = [(each["variant"], each["weight_bytes"] / 1e9) for each in results["variants"]]
+    else:
+        figure, rows, others = measured.models(results), measured.shown(results), []
+    expected = [*((row["variant"], row["ratio"]) for row in rows), *others]
+    shown = [(name, number) for name, _, number in bars(figure)]
+    assert sorted(shown) == sorted((measured.bar_name(v), f"{x:.2f}") for v, x in expected)
+    assert all(f"{length:.2f}" == number for _, length, number in bars(figure))
+
+
+def test_a_bar_that_was_not_measured_is_missing():
+    rows = {"speed": {"1": {"torch": 1.0, "a": 2.0}, "2": {"torch": 1.0}}}
+    shown = bars(measured.bar_rows("", "", rows))
+    assert [(name, number) for name, _, number in shown] == [
+        *(("torch", "1.00"), ("a", "2.00"), ("torch", "1.00"), ("a", "-"))
+    ]
+
+
+def test_gpus_have_pictures_of_their_own(tmp_path):
+    for file in FILES:
+        (tmp_path / file).parent.mkdir()
+        for name in ("h100.json", "h200.json"):
+            shutil.copy(RESULTS / file, (tmp_path / file).with_name(name))
+    shutil.copytree(RESULTS / "numerics", tmp_path / "numerics")
+    names = [name for name, _ in pictures.drawn(tmp_path)]
+    assert len(names) == len(set(names)) == len(pictures.PICTURES) + len(FILES)
+
+
+def test_lines_and_bars_have_distinct_colours():
+    for count in (1, 8, 30):
+        names = [str(number) for number in range(count)]
+        assert len(set(_plots.colours(names).values())) == count
+    for draw in (measured.sums, measured.chain):
+        for axes in draw(measured.load(measured.EMULATED)).axes:
+            lines = axes.get_lines()
+            assert len({line.get_color() for line in lines}) == len(lines) > 2
 
 
 def test_the_format_shown_is_that_of_compress24():
-    values, positions, octets = sparse_format.parts()
-    row = [0] * len(sparse_format.ROW)
+    values, positions, octets = diagrams.compressed()
+    row = [0] * len(diagrams.SPARSE_ROW)
     for index, (value, position) in enumerate(zip(values, positions, strict=True)):
         row[index // 2 * 4 + position] = value
-    assert tuple(row) == sparse_format.ROW and len(octets) == 2
+    assert tuple(row) == diagrams.SPARSE_ROW and len(octets) == 2

@@ -1,13 +1,12 @@
 """The pages and pictures that are written of results and of error tables."""
 
-import importlib
-
 import pytest
 
 from benchmarks import RESULTS, published_sizes, report
 from benchmarks.fp32_errors import measure as fp32_measure
 from benchmarks.fp32_errors import table as fp32_table
-from benchmarks.report import tables
+from benchmarks.fp32_errors.plot import errors_and_rates
+from benchmarks.report import measured, tables
 from tcgemm.measure import results_file, run
 from tcgemm.measure.cases import cases as cases_of
 
@@ -107,20 +106,27 @@ def test_pages_have_errors_and_rates(tmp_path, found):
     assert "2^±20 an element" not in pages.page.read_text()
 
 
-def test_plot(folder):
+def test_squares():
     pytest.importorskip("matplotlib")
-    plot = importlib.import_module("benchmarks.report.plots")
-    path = plot.draw(synthetic(), folder.folder / "h200.png")
-    assert path.read_bytes()[:4] == b"\x89PNG" and path.stat().st_size > 10_000
-    few = {**synthetic(), "rows": [r for r in synthetic()["rows"] if r["m"] == 4095]}
-    assert plot.draw(few, folder.folder / "few.png")
-    assert plot.draw(results_file.empty(), folder.folder / "none.png") is None
+    rows = synthetic()["rows"]
+    figure = measured.squares(synthetic())
+    shown = sum(len(line.get_xdata()) for axes in figure.axes for line in axes.get_lines()[:-1])
+    assert shown == len(measured.square_rows(synthetic())) > 0
+    few = {**synthetic(), "rows": [row for row in rows if row["m"] == 4095]}
+    assert measured.squares(few)
+    assert measured.squares(results_file.empty()) is None
 
 
-def test_a_picture_of_errors_and_rates(tmp_path, found):
+def test_a_picture_of_errors_and_rates(found):
     pytest.importorskip("matplotlib")
-    plot_errors = importlib.import_module("benchmarks.fp32_errors.plot")
-    path = plot_errors.draw(found, highest(), tmp_path / "h200-f32.png")
-    assert path.read_bytes()[:4] == b"\x89PNG" and path.stat().st_size > 20_000
-    assert plot_errors.draw(found, results_file.empty(), tmp_path / "few.png")
-    assert plot_errors.draw(None, highest(), tmp_path / "none.png") is None
+    titles = [axes.get_title("left") for axes in errors_and_rates(found, highest()).axes]
+    assert {"normal", "TFLOPS, TN"} <= set(titles)
+    assert errors_and_rates(found, results_file.empty())
+    assert errors_and_rates(None, highest()) is None
+
+
+def test_the_pictures_of_a_folder_have_the_name_of_the_gpu(folder):
+    pytest.importorskip("matplotlib")
+    report.draw(folder.folder)
+    names = {path.name for path in folder.folder.iterdir() if path.suffix in (".png", ".svg")}
+    assert names == {"h200-ratios.svg", "h200.png"}

@@ -5,7 +5,7 @@ import torch
 
 from benchmarks import __main__
 from benchmarks.models.stack import Sizes
-from benchmarks.report import swap_picture
+from benchmarks.report import measured
 from benchmarks.swap import measure
 
 SMALL = {
@@ -25,7 +25,7 @@ def results(tmp_path_factory):
     sizes = [text for name, size in SMALL.items() for text in (f"--{name}", str(size))]
     arguments = ["--device", "cpu", "--tokens", "8,1", "--ms", "2", "--out", str(path)]
     assert __main__.main(["swap", *arguments, *sizes]) == 0
-    return swap_picture.load(path)
+    return measured.load(path)
 
 
 @pytest.mark.nightly

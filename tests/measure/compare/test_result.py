@@ -108,10 +108,8 @@ def test_pandas(result):
 
 
 def test_plot(result, tmp_path):
-    matplotlib = pytest.importorskip("matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
     ax = result.plot()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == [
         *("tcgemm", "torch", "torch.compile")
