@@ -9,7 +9,7 @@ import contextlib
 import importlib.util
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,9 +52,10 @@ def colours(names: Iterable[str]) -> dict[str, Any]:
 def figure(width: float, height: float, title: str = "", source: str = "") -> Figure:
     """A figure with a title above and the source of its numbers below."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    result = Figure((width / 96, height / 96), layout="constrained")
-    result.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1)
+    result = Figure((width / 96, height / 96), layout=layout)
     if title:
         result.suptitle(title, x=0.02, ha="left", size="large", weight="bold")
     if source:
@@ -74,7 +75,7 @@ def panels(
     return result, axes[:count]
 
 
-def plain(axes: Axes, direction: str = "both") -> None:
+def plain(axes: Axes, direction: Literal["both", "x", "y"] = "both") -> None:
     """Axes with a pale grid, of one direction or of both, in place of a frame."""
     axes.grid(visible=False)
     axes.grid(axis=direction, color=GRID, linewidth=0.8)

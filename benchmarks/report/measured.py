@@ -8,14 +8,13 @@ squares         x torch's speed of square products
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import RESULTS
 from benchmarks.models.record import Results, Row
-from benchmarks.models.variants import BASELINE, DECODE, TRAIN, VARIANTS
+from benchmarks.models.variants import BASELINE, DECODE, VARIANTS
 from tcgemm import _plots
 from tcgemm._plots import BLUE, INK, SOFT
 from tcgemm.measure.cases import FORWARD, RAGGED_SQUARES, SQUARES
@@ -64,26 +63,26 @@ def bar_name(variant: str) -> str:
     return variant if variant.startswith(BASELINE) else f"tcgemm {variant}"
 
 
-def speeds(rows: Iterable[Row], panel_of: Callable[[Row], str]) -> dict[str, Bars]:
-    """{title of a panel: {name: x torch's speed}}, with torch itself."""
-    panels: dict[str, Bars] = {}
+def speed_rows(
+    rows: Iterable[Row], title_of: Callable[[Row], str], panel_of: Callable[[Row], str]
+) -> dict[str, dict[str, Bars]]:
+    """{title of a row of panels: {title of a panel: {name of a bar: x torch's speed}}}."""
+    result: dict[str, dict[str, Bars]] = {}
     for row in rows:
-        panels.setdefault(panel_of(row), {})[bar_name(row["variant"])] = row["ratio"]
-    return panels
+        panel = result.setdefault(title_of(row), {}).setdefault(panel_of(row), {})
+        panel[bar_name(row["variant"])] = row["ratio"]
+    return result
 
 
 def swap(results: dict[str, Any]) -> "_plots.Figure":
     """Speed and memory of a model after swap_linear, of swap/<gpu>.json."""
     header, model = results["header"], results["header"]["model"]
-    rows = {}
-    for mode, call in CALLS.items():
-        of_mode = sorted(
-            (r for r in results["rows"] if r["mode"] == mode), key=lambda r: r["tokens"]
-        )
-        panels = speeds(of_mode, lambda row: f"{row['tokens']} token{'s' * (row['tokens'] > 1)}")
-        if panels:
-            rows[f"x torch's speed, {call}"] = panels
-    memory = {bar_name(v["variant"]): v["weight_bytes"] / 1e9 for v in results["variants"]}
+    rows = speed_rows(
+        sorted(results["rows"], key=lambda row: (row["mode"] == "eager", row["tokens"])),
+        lambda row: f"x torch's speed, {CALLS[row['mode']]}",
+        lambda row: f"{row['tokens']} token{'s' * (row['tokens'] > 1)}",
+    )
+    memory = {bar_name(each["variant"]): each["weight_bytes"] / 1e9 for each in results["variants"]}
     rows["Memory"] = {"GB that the model holds": memory}
     source = (
         f"{model['blocks']} decoder blocks of Llama 3 8B's shape, {model['weights'] / 1e9:.2f} "
@@ -109,26 +108,19 @@ def names_of(rows: list[Row]) -> list[str]:
 
 def title_of(row: Row) -> str:
     """The title of the panels of a row."""
-    if row["task"] == TRAIN:
-        return f"Training step, {row['batch']} x {row['tokens']} tokens"
-    plural = "s" if row["batch"] > 1 else ""
-    return f"Decode, {row['batch']} sequence{plural}, {CALLS[row['mode']]}"
+    task = f"Training step, {row['batch']} x {row['tokens']} tokens"
+    if row["task"] == DECODE:
+        task = f"Decode, {row['batch']} sequence{'s' * (row['batch'] > 1)}, {CALLS[row['mode']]}"
+    return f"{task}: x torch's speed"
 
 
 def models(results: Results) -> "_plots.Figure":
     """Speed of training steps and of decode, of models/<gpu>.json."""
     header, rows = results["header"], shown(results)
     models, variants = list(results["models"]), names_of(rows)
-    rows.sort(key=lambda row: (row["task"] == DECODE, row["batch"], models.index(row["model"])))
     rows.sort(key=lambda row: variants.index(row["variant"]))
-    titles = dict.fromkeys(map(title_of, rows))
-    panels = {
-        f"{title}: x torch's speed": speeds(
-            (row for row in rows if title_of(row) == title),
-            lambda row: f"{row['model']}, {row['blocks']} blocks",
-        )
-        for title in titles
-    }
+    rows.sort(key=lambda row: (row["task"] == DECODE, row["batch"], models.index(row["model"])))
+    panels = speed_rows(rows, title_of, lambda row: f"{row['model']}, {row['blocks']} blocks")
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     source = f"decoder blocks in bf16; torch {header.get('torch')}, commit {commits}"
     return bar_rows(f"Llama-like models, {header.get('gpu')}", source, panels)
@@ -137,39 +129,33 @@ def models(results: Results) -> "_plots.Figure":
 # Lines
 
 
-def curves(table: dict[str, Any], begin: str, end: str) -> Lines:
-    """The curves of a table whose labels begin and end so, without what overflowed."""
+def curves(table: dict[str, Any], end: str) -> Lines:
+    """The curves whose labels end so, without what overflowed and float64, which is far below."""
     return {
         label.removesuffix(end): {int(x): y for x, y in points.items() if y is not None}
         for label, points in table["curves"].items()
-        if label.endswith(end) and re.match(begin, label)
+        if label.endswith(end) and not label.startswith("float64")
     }
 
 
 def sums(results: dict[str, Any]) -> "_plots.Figure":
-    """The error over K of every way to add, without that of float64, which is far below."""
+    """The error over K of every way to add."""
+    table, names = results["outside"][1], ("K", "rms error, 2^-24 |A||B|")
     panels = {
-        title: curves(results["outside"][1], "(?!float64)", end)
-        for title, end in (
-            ("normal data", ", normal"),
-            ("uniform data in [0, 1)", ", uniform"),
-        )
+        "normal data": curves(table, ", normal"),
+        "uniform data in [0, 1)": curves(table, ", uniform"),
     }
-    names = ("K", "rms error, 2^-24 |A||B|")
     return _plots.line_panels("Errors of long sums on an H200", panels, names, 2, yscale="log")
 
 
 def chain(results: dict[str, Any]) -> "_plots.Figure":
     """The error of a chain of products on an emulated A100."""
+    table, names = results["chain"][0], ("N", "error / result")
     panels = {
-        title: curves(results["chain"][0], "", end)
-        for title, end in (
-            ("rounded before both chains", ", low init, A100"),
-            ("rounded on the GPU alone", ", FP32 init, A100"),
-        )
+        "rounded before both chains": curves(table, ", low init, A100"),
+        "rounded on the GPU alone": curves(table, ", FP32 init, A100"),
     }
     title = "A chain of N products by mma.m16n8k8 on an A100"
-    names = ("N", "error / result")
     return _plots.line_panels(title, panels, names, 2, yscale="log", widest=5)
 
 
