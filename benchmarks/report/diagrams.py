@@ -55,10 +55,12 @@ STEPS = {
         "The planner estimates the time of each kernel that fits. tcgemm.explain prints its answer."
     ),
     ("Launch", "csrc/launch", PURPLE): (
-        "Operands that TMA cannot read are copied first. The kernel gets its maps and its grid."
+        "Operands that TMA cannot read are copied first. The kernel gets its tensor maps and its "
+        "grid."
     ),
     ("Kernel", "csrc/kernels", GREEN): (
-        "TMA loads tiles, wgmma multiplies them. The epilogue adds, activates and rounds once."
+        "TMA loads tiles, wgmma multiplies them. The epilogue adds bias, activation, residual, and "
+        "rounds once."
     ),
 }
 CPU = "A tensor on the CPU: csrc/cpu multiplies, and the steps below are left out."

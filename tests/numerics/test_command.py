@@ -56,3 +56,12 @@ def test_a_sentence_for(words, sentence, capsys):
         cli.main(["numerics", *words.split()])
     assert error.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_pictures_need_matplotlib(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        cli.main(["numerics", "formats", "--plot", str(tmp_path)])
+    assert capsys.readouterr().err.endswith(
+        "error: --plot needs matplotlib: pip install matplotlib.\n"
+    )
