@@ -1,19 +1,19 @@
 """python -m benchmarks COMMAND [options]; each command has --help.
 
-run        measure sets of cases against torch
+run        measure sets of cases, models and machines; the sets beside those of `tcgemm bench`:
+               models           training and decode of Llama-like models
+               swap             a model before and after swap_linear
+               float8           a training step with float8 products, beside bf16
+               tensor_parallel  an MLP on two GPUs, beside torch's
+               packed           products with packed weights, beside 16 bits and torch's int4
+               low_bits         products of int4 beside int8, and of bits
+               errors           the error of f32 products, beside torch's
+               rates            the rates of a GPU that the planner uses, and the timer's noise
 merge      put files of results, or of rows, into one
 report     write tables and pictures of the results
-errors     the error of f32 GEMMs beside torch's
-calibrate  the noise of the timer and the ceilings of this machine
-rates      the rates of a GPU that the planner uses
 rows       the time of every kernel on drawn problems
 fit        the planner's estimates and choices beside these times
 doc000     float16 products of published sizes, beside the paper's
-tensor_parallel  an MLP on two GPUs, beside torch's
-float8     a training step with float8 products, beside bf16
-packed     products with packed weights, beside 16 bits and torch's int4
-low_bits   products of int4 beside int8, and of bits
-swap       the speed and the memory of a model before and after swap_linear
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
 notebooks  execute the notebooks and keep their outputs
@@ -28,17 +28,9 @@ COMMANDS = {
     "run": "benchmarks.run",
     "merge": "benchmarks.merge",
     "report": "benchmarks.report",
-    "errors": "benchmarks.fp32_errors.measure",
-    "calibrate": "benchmarks.calibrate",
-    "rates": "benchmarks.device_rates",
     "rows": "benchmarks.rows",
     "fit": "benchmarks.fit",
     "doc000": "benchmarks.published_sizes",
-    "tensor_parallel": "benchmarks.tensor_parallel",
-    "float8": "benchmarks.float8_training",
-    "packed": "benchmarks.packed_weights",
-    "low_bits": "benchmarks.low_bits",
-    "swap": "benchmarks.swap.measure",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",
     "notebooks": "benchmarks.run_notebooks",

@@ -1,6 +1,6 @@
 """The planner's estimates and choices beside the recorded time of every kernel. Needs no GPU.
 
-    python -m benchmarks fit                        the recordings in results/rows
+    python -m benchmarks fit                        the recordings in tests/data/rows
     python -m benchmarks fit rows.json --worst 20   more of the problems with the worst choices
     python -m benchmarks fit --search kFill,kStore  proposes values of these constants
 
@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import recording
-from benchmarks.recording import Problem, Recording, Row
+from benchmarks.recording import Problem, Recording
 from tcgemm.measure import command_line
-from tcgemm.measure.results_file import CHECKOUT
+from tcgemm.measure.results import CHECKOUT
 
 CLOSE, WITHIN, SHARE = 0.03, 0.08, 0.9  # the choice: CLOSE on this share, WITHIN always
 NOT_MEASURED = 0.10  # the loss in a search of a choice whose kernel has no time
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
     """The planner's choice for a problem; loss is None if its time was not measured."""
 
     problem: Problem
-    row: Row
+    launch: str
     loss: float | None
 
 
@@ -52,8 +52,8 @@ def choices(device: str, problems: Iterable[Problem]) -> list[Choice]:
     """The planner's choices now, beside the recorded times."""
     result = []
     for problem in problems:
-        row = recording.choice(device, problem)
-        result.append(Choice(problem, row, recording.loss(problem, row)))
+        launch = recording.choice(device, problem)
+        result.append(Choice(problem, launch, recording.loss(problem, launch)))
     return result
 
 
@@ -87,7 +87,8 @@ def score(part: list[Choice]) -> float:
 def estimated_loss(choice: Choice) -> float:
     """The loss of the same kernel with another number of CTAs in a cluster."""
     times = recording.times(choice.problem)
-    kernel_times = [us for row, us in times.items() if row.kernel == choice.row.kernel]
+    kernel = recording.kernel_of(choice.launch)
+    kernel_times = [us for launch, us in times.items() if recording.kernel_of(launch) == kernel]
     return min(kernel_times) / min(times.values()) - 1 if kernel_times else NOT_MEASURED
 
 
@@ -95,11 +96,11 @@ def worst(part: list[Choice], count: int) -> list[str]:
     """The worst choices, those without a time first."""
     order = sorted(part, key=lambda choice: -math.inf if choice.loss is None else -choice.loss)
     text = []
-    for problem, row, loss in order[:count]:
+    for problem, launch, loss in order[:count]:
         times = recording.times(problem)
         best = min(times, key=times.__getitem__)
         words = "not measured" if loss is None else f"+{100 * loss:.1f} %"
-        text.append(f"  {recording.name_of(problem):48} {words:>12}  {row}")
+        text.append(f"  {recording.name_of(problem):48} {words:>12}  {launch}")
         text.append(f"  {'':48} {times[best]:9.2f} us  {best}")
     return text
 
@@ -108,7 +109,7 @@ class Residual(NamedTuple):
     """Measured over estimated time of one row of one problem, and relative to its problem."""
 
     problem: Problem
-    row: Row
+    launch: str
     ratio: float
     relative: float
 
@@ -118,10 +119,13 @@ def residuals(device: str, problems: Iterable[Problem]) -> list[Residual]:
     result = []
     for problem in problems:
         times, estimates = recording.times(problem), recording.runnable(device, problem)
-        near = [r for r in times if r in estimates and times[r] <= NEAR * min(times.values())]
-        ratios = {row: times[row] / estimates[row] for row in near}
+        limit = NEAR * min(times.values())
+        near = [launch for launch in times if launch in estimates and times[launch] <= limit]
+        ratios = {launch: times[launch] / estimates[launch] for launch in near}
         mean = statistics.geometric_mean(ratios.values()) if ratios else 1.0
-        result += [Residual(problem, row, ratio, ratio / mean) for row, ratio in ratios.items()]
+        result += [
+            Residual(problem, launch, ratio, ratio / mean) for launch, ratio in ratios.items()
+        ]
     return result
 
 
@@ -133,7 +137,7 @@ def _octave(size: int) -> str:
 # How residuals are grouped: the part of the model that each points to.
 FIELDS = ("ratio", "relative")
 GROUPINGS: dict[str, Callable[[Residual], str]] = {
-    "kernel and cluster": lambda r: _without_layout(r.row),
+    "kernel and cluster": lambda r: _without_layout(r.launch),
     "layout": lambda r: f"{r.problem['dtype']} {r.problem['layout']}",
     "epilogue": lambda r: f"{r.problem['dtype']} {r.problem['epilogue'] or 'none'}",
     "K": lambda r: _octave(r.problem["k"]),
@@ -141,9 +145,9 @@ GROUPINGS: dict[str, Callable[[Residual], str]] = {
 }
 
 
-def _without_layout(row: Row) -> str:
-    layout = recording.catalog()[row.kernel]["layout"].lower()
-    return str(row).replace(f"_{layout}", "")
+def _without_layout(launch: str) -> str:
+    layout = recording.catalog()[recording.kernel_of(launch)]["layout"].lower()
+    return launch.replace(f"_{layout}", "")
 
 
 def tables(rows: list[Residual]) -> list[str]:

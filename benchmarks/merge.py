@@ -1,4 +1,4 @@
-"""Merges files of one GPU: results of `run`, those of its set `models`, or recordings of `rows`.
+"""Merges files of one GPU: results of `run`, or recordings of `rows`.
 
     python -m benchmarks merge a.json b.json --out c.json
 
@@ -7,39 +7,22 @@ all; at different commits the last file counts. `report --merge` does the same w
 results.
 """
 
+import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import NamedTuple
 
 from benchmarks import recording
-from benchmarks.models import record
-from tcgemm.measure import command_line, protocol, results_file
+from tcgemm.measure import command_line
+from tcgemm.measure.results import Results
 
 
-class Kind(NamedTuple):
-    """A kind of file, and what reads, merges and writes it."""
-
-    words: str
-    module: ModuleType  # has load(path) and save(results, path)
-    merge: Callable  # (into, new) -> into
+def is_recording(path: Path) -> bool:
+    """Is it a recording of `rows`? Else it is a file of results."""
+    return "problems" in json.loads(path.read_text())
 
 
-RECORDINGS = Kind("recordings of `rows`", recording, recording.merge)
-MODELS = Kind("results of the set `models`", record, record.merge)
-PRODUCTS = Kind("results of `run`", results_file, protocol.merge)
-
-
-def kind_of(path):
-    """The kind of a file."""
-    content = json.loads(path.read_text())
-    if "problems" in content:
-        return RECORDINGS
-    return MODELS if record.is_of_models(content) else PRODUCTS
-
-
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
     parser = command_line.parser("benchmarks merge", __doc__)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
@@ -47,16 +30,18 @@ def main(argv=None):
     for path in options.files:
         if not path.exists():
             parser.error(f"{path}: there is no such file.")
-    kinds = sorted({kind_of(path) for path in options.files}, key=lambda kind: kind.words)
+    kinds = {is_recording(path) for path in options.files}
     if len(kinds) > 1:
-        parser.error(f"some files are {' and some '.join(kind.words for kind in kinds)}.")
-    kind = kinds[0]
-    files = [kind.module.load(path) for path in options.files]
-    if len({file["header"].get("gpu") for file in files}) > 1:
+        parser.error("some files are recordings of `rows` and some results of `run`.")
+    if len({json.loads(path.read_text())["header"].get("gpu") for path in options.files}) > 1:
         parser.error("the files are of different GPUs.")
-    target = files[0]
-    for new in files[1:]:
-        target = kind.merge(target, new)
-    kind.module.save(target, options.out)
-    print(f"{len(files)} files -> {options.out}")
+    if True in kinds:
+        merged = functools.reduce(recording.merge, map(recording.load, options.files))
+        recording.save(merged, options.out)
+    else:
+        measured = Results()
+        for path in options.files:
+            measured.merge(Results.load(path))
+        measured.save(options.out)
+    print(f"{len(options.files)} files -> {options.out}")
     return 0

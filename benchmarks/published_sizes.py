@@ -13,39 +13,33 @@ import itertools
 import operator
 import statistics
 from pathlib import Path
-from typing import NamedTuple
 
-from benchmarks import RESULTS
+from benchmarks import RESULTS, current
 from tcgemm import _plots, published
-from tcgemm.measure import command_line, results_file
+from tcgemm.measure import command_line
 from tcgemm.measure.published_sizes import ACCUMULATIONS, FAMILIES, WIDTHS
+from tcgemm.measure.results import Results
+from tcgemm.measure.work import F32_SUMS, TORCH
 from tcgemm.numerics.table import Table
 
 SET = "doc000"
 SOURCE = published.DOCUMENTS["000"].short
 
 
-class Published(NamedTuple):
-    """A speed over cuBLAS 10.1 with float16 sums."""
-
-    figure: str
-    gpu: str
-    family: str  # "rectangles": the six shapes that are no squares
-    mean: float
-    largest: float
-    width: int  # of the largest one
-
-
 def published_figures():
-    """The figures 6 to 9 of the paper."""
+    """A sentence for each of the figures 6 to 9 of the paper."""
     tables = {"figures 6 and 8": ("6", "8"), "figures 7 and 9": ("7", "9")}
-    result = []
+    sentences = []
     for table, names in tables.items():
         (gpu,) = published.gpus("000", table)
         rows = published.table("000", table).items()
-        for figure, (family, row) in zip(names, rows, strict=True):
-            result.append(Published(figure, gpu, family, *row.values()))
-    return result
+        for name, (family, row) in zip(names, rows, strict=True):
+            mean, largest, width = row.values()
+            sentences.append(
+                f"{SOURCE}, figure {name}, {gpu}, {family}: {mean} x cuBLAS 10.1 in the mean, at "
+                f"most {largest} x at W = {width} (float16 sums)."
+            )
+    return sentences
 
 
 def family_of(row):
@@ -55,19 +49,19 @@ def family_of(row):
     return next(name for name, family in FAMILIES.items() if family == times), width
 
 
-def curves(results):
-    """{(accumulation, shape): {W: row}} of the measured cases."""
+def curves(rows):
+    """{(accumulation, shape): {W: row}} of the rows of the set."""
     result = {}
-    for row in results["rows"]:
-        if row["set"] == SET and row["ratio"]:
+    for row in rows:
+        if row["set"] == SET and TORCH in row["ratios"]:
             family, width = family_of(row)
             result.setdefault((row["accumulation"], family), {})[width] = row
-    return {key: dict(sorted(rows.items())) for key, rows in result.items()}
+    return {key: dict(sorted(widths.items())) for key, widths in result.items()}
 
 
 def torch_tflops(row):
     """The speed of torch."""
-    return row["tflops"] / row["ratio"]
+    return row["tflops"] / row["ratios"][TORCH]
 
 
 def largest_step(speeds):
@@ -87,7 +81,7 @@ def _step(speeds):
 
 def line(accumulation, family, rows):
     """The line of a shape."""
-    ratios = {width: row["ratio"] for width, row in rows.items()}
+    ratios = {width: row["ratios"][TORCH] for width, row in rows.items()}
     low, high = min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)
     return {
         "sums": accumulation,
@@ -101,14 +95,13 @@ def line(accumulation, family, rows):
     }
 
 
-def flag_sentence(results):
+def flag_sentence(rows):
     """What allow_fp16_accumulation changes in torch."""
-    times = []
-    for row in results["rows"]:
-        if row["set"] == SET and row["accumulation"] == "f16" and row["ratio"]:
-            f32_sums_us = results["details"][results_file.key(row)].get("f32_sums_us")
-            if f32_sums_us:
-                times.append(row["baseline_us"] / f32_sums_us)
+    times = [
+        row["ratios"][TORCH] / row["ratios"][F32_SUMS]
+        for row in rows
+        if row["set"] == SET and {TORCH, F32_SUMS} <= row["ratios"].keys()
+    ]
     if not times:
         return "No products with float16 sums are measured."
     mean = statistics.geometric_mean(times)
@@ -121,8 +114,9 @@ def flag_sentence(results):
 
 
 def table(results):
-    """The table of a file of results, or None if it has no product of the set."""
-    rows_of = curves(results)
+    """The table of the current rows of tcgemm.measure.results.Results; None without any."""
+    rows = current.without_stale(results).rows
+    rows_of = curves(rows)
     if not rows_of:
         return None
     lines = [
@@ -131,27 +125,23 @@ def table(results):
         for family in FAMILIES
         if (sums, family) in rows_of
     ]
-    gpu = results["header"]["gpu"]
-    notes = [flag_sentence(results), *map(sentence, published_figures())]
+    gpu = results.header["gpu"]
+    notes = [flag_sentence(results.rows), *published_figures()]
+    count = sum(row["set"] == SET for row in current.stale(results))
+    if count:
+        notes.insert(0, f"{count} products of older kernels are left out; measure them again.")
     return Table(f"{gpu}: float16 products of published sizes", lines, notes)
 
 
-def sentence(figure):
-    """A published figure in words."""
-    return (
-        f"{SOURCE}, figure {figure.figure}, {figure.gpu}, {figure.family}: {figure.mean} x cuBLAS "
-        f"10.1 in the mean, at most {figure.largest} x at W = {figure.width} (float16 sums)."
-    )
-
-
 def figure(results):
-    """TFLOPS over W: a panel for each shape."""
+    """TFLOPS over W of the current rows: a panel for each shape."""
     panels = {family: {} for family in FAMILIES}
-    for (sums, family), rows in sorted(curves(results).items()):
+    current_rows = current.without_stale(results).rows
+    for (sums, family), rows in sorted(curves(current_rows).items()):
         for library, rate in (("tcgemm", operator.itemgetter("tflops")), ("torch", torch_tflops)):
             rates = {width: rate(row) for width, row in rows.items()}
             panels[family][f"{library}, {sums} sums"] = rates
-    title = f"float16 products of published sizes on {results['header']['gpu']}"
+    title = f"float16 products of published sizes on {results.header['gpu']}"
     return _plots.line_panels(title, panels, ("W", "TFLOPS"), 4)
 
 
@@ -164,7 +154,7 @@ def main(argv=None):
         parser.error(f"{options.results}: there is no such folder.")
     count = 0
     for path in sorted(options.results.glob("*.json")):
-        results = results_file.load(path)
+        results = Results.load(path)
         text = table(results)
         if text is None:
             continue
@@ -175,5 +165,5 @@ def main(argv=None):
             _plots.save(figure(results), options.plot / f"{path.stem}-{SET}.png")
     if not count:
         print(f"{options.results} has none; run python -m benchmarks run --set {SET}.")
-        print("\n".join(map(sentence, published_figures())))
+        print("\n".join(published_figures()))
     return 0

@@ -4,9 +4,9 @@
     python -m benchmarks rows --shard 1/3 --out a.json  the first of three parts of the problems
     python -m benchmarks rows --dry-run --gpu H100      problems, rows and choices; needs no GPU
 
-Each row that computes the problem without copies is measured for 0.1 s, with the cluster and the
+Each launch that computes the problem without copies is measured for 0.1 s, with the cluster and the
 slices of k that the planner takes; the fastest four kernels also with the other clusters. Then the
-three fastest rows and the planner's choice are measured for 1 s, in alternating order. recording.py
+three fastest launches and the planner's choice are measured for 1 s, in alternating order. recording.py
 has the format.
 
 The file is written after each problem, so a run that is killed loses one. --resume measures what
@@ -15,12 +15,13 @@ CTAs in a cluster, another choice. Without it a problem is measured anew.
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
 from benchmarks import recording
-from benchmarks.recording import Problem, Recording, Row
-from tcgemm.measure import command_line, machine, results_file, timing
+from benchmarks.recording import Problem, Recording
+from tcgemm.measure import command_line, machine, results, timing
 from tcgemm.measure.run import shard
 from tcgemm.measure.workloads import Workload
 
@@ -36,7 +37,7 @@ def parse(argv=None):
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
     parser.add_argument("--resume", action="store_true", help="measure what the file lacks")
-    parser.add_argument("--out", type=Path, help="the file; without it results/rows/<gpu>.json")
+    parser.add_argument("--out", type=Path, help="the file; without it tests/data/rows/<gpu>.json")
     parser.add_argument("--commit", help="the measured commit, where there is no git")
     parser.add_argument("--dry-run", action="store_true", help="measure nothing")
     parser.add_argument("--gpu", default="H200", help="the GPU of --dry-run (%(default)s)")
@@ -52,78 +53,66 @@ def known_gpu() -> str:
     return row["name"]
 
 
-def time_rows(problem: Problem, rows: list[Row], ms: float) -> dict[Row, float]:
-    """{row: microseconds}. A kernel that raises is left out and named."""
-    if not rows:
+def time_launches(problem: Problem, launches: list[str], ms: float) -> dict[str, float]:
+    """{launch: microseconds}. A kernel that raises is left out and named."""
+    if not launches:
         return {}
     work = Workload(recording.case_of(problem), "cuda")
     calls = {}
-    for row in rows:
-
-        def call(index: int, kernel: str = row.request) -> None:
-            work.call_kernel(kernel, index)
-
+    for launch in launches:
         try:
-            call(0)
+            work.call_kernel(launch, 0)
         except RuntimeError as error:
-            print(f"  {row}: {error}".split("\n")[0])
+            print(f"  {launch}: {error}".split("\n")[0])
         else:
-            calls[row] = call
-    by_name = {str(row): row for row in calls}
-    timings = timing.measure(
-        {name: calls[row] for name, row in by_name.items()}, work.sets, device="cuda", min_ms=ms
-    )
-    return {by_name[name]: round(sample.us, 3) for name, sample in timings.items()}
+            calls[launch] = functools.partial(work.call_kernel, launch)
+    timings = timing.measure(calls, work.sets, device="cuda", min_ms=ms)
+    return {launch: round(sample.us, 3) for launch, sample in timings.items()}
 
 
-def missing_rows(device: str, problem: Problem) -> list[Row]:
-    """The rows that were not measured yet."""
-    measured_rows = recording.rows_of(problem)
-    return [row for row in recording.runnable(device, problem) if row not in measured_rows]
+def missing_launches(device: str, problem: Problem) -> list[str]:
+    """The launches that were not measured yet."""
+    return [launch for launch in recording.runnable(device, problem) if launch not in problem["us"]]
 
 
-def missing_clusters(device: str, problem: Problem) -> list[Row]:
-    """The rows of the fastest kernels with clusters that were not measured yet."""
-    measured_rows = recording.rows_of(problem)
-    order = recording.fastest(problem, len(measured_rows))
-    kernels = list(dict.fromkeys(row.kernel for row in order))[:KERNELS]
-    rows = [row for kernel in kernels for row in recording.clusters(device, problem, kernel)]
-    return [row for row in rows if row not in measured_rows]
+def missing_clusters(device: str, problem: Problem) -> list[str]:
+    """The launches of the fastest kernels with clusters that were not measured yet."""
+    order = recording.fastest(problem, len(problem["us"]))
+    kernels = list(dict.fromkeys(map(recording.kernel_of, order)))[:KERNELS]
+    launches = [name for kernel in kernels for name in recording.clusters(device, problem, kernel)]
+    return [launch for launch in launches if launch not in problem["us"]]
 
 
-def wanted_fine(device: str, problem: Problem) -> list[Row]:
-    """The fastest rows and the planner's choice, if one of them lacks its fine time."""
-    rows = recording.rows_of(problem)
+def wanted_fine(device: str, problem: Problem) -> list[str]:
+    """The fastest launches and the planner's choice, if one of them lacks its fine time."""
     candidates = dict.fromkeys([*recording.fastest(problem), recording.choice(device, problem)])
-    selection = [row for row in candidates if row in rows]
-    return [] if all(rows[row]["fine_us"] for row in selection) else selection
+    known = [launch for launch in candidates if launch in problem["us"]]
+    return [] if all(problem["us"][launch][1] for launch in known) else known
 
 
 def measure(device: str, problem: Problem, commit: str) -> Problem:
-    """The problem with the rows and fine times that it lacked."""
-    measured_rows = {row: dict(fields) for row, fields in recording.rows_of(problem).items()}
-    for missing in (missing_rows, missing_clusters):
-        for row, us in time_rows(problem, missing(device, problem), ROUGH_MS).items():
-            measured_rows[row] = {**row._asdict(), "rough_us": us, "fine_us": None}
-        problem = {**problem, "rows": list(measured_rows.values())}
-    if fine_rows := wanted_fine(device, problem):
-        # Times of another day are not comparable within 1 %, so they are dropped.
-        for row in measured_rows:
-            measured_rows[row] = {**measured_rows[row], "fine_us": None}
-        for row, us in time_rows(problem, fine_rows, FINE_MS).items():
-            measured_rows[row] = {**measured_rows[row], "fine_us": us}
+    """The problem with the times that it lacked."""
     commits = list(dict.fromkeys([*problem["commits"], commit]))
-    return {**problem, "commits": commits, "rows": list(measured_rows.values())}
+    problem = problem | {"commits": commits, "us": dict(problem["us"])}
+    for missing in (missing_launches, missing_clusters):
+        rough = time_launches(problem, missing(device, problem), ROUGH_MS)
+        problem["us"] |= {launch: [us, None] for launch, us in rough.items()}
+    if launches := wanted_fine(device, problem):
+        # Fine times of another day are not comparable within 1 %, so they are dropped.
+        fine = time_launches(problem, launches, FINE_MS)
+        rough = {launch: us for launch, (us, _) in problem["us"].items()}
+        problem["us"] = {launch: [us, fine.get(launch)] for launch, us in rough.items()}
+    return problem
 
 
 def is_done(device: str, problem: Problem) -> bool:
-    """Has the problem all rows and fine times?"""
-    parts = (missing_rows, missing_clusters, wanted_fine)
+    """Has the problem all times?"""
+    parts = (missing_launches, missing_clusters, wanted_fine)
     return not any(part(device, problem) for part in parts)
 
 
 def line(device: str, problem: Problem) -> str:
-    """The problem, its fastest row, and the loss of the planner's choice."""
+    """The problem, its fastest launch, and the loss of the planner's choice."""
     times, choice = recording.times(problem), recording.choice(device, problem)
     best = min(times, key=times.__getitem__)
     loss = recording.loss(problem, choice)
@@ -135,10 +124,10 @@ def line(device: str, problem: Problem) -> str:
 
 
 def print_plans(device: str, problems: list[Problem]) -> None:
-    """The number of rows of each problem, and the planner's choice."""
+    """The number of launches of each problem, and the planner's choice."""
     for problem in problems:
-        rows, choice = recording.runnable(device, problem), recording.choice(device, problem)
-        words = f"{len(rows):3} rows, choice {choice}"
+        launches, choice = recording.runnable(device, problem), recording.choice(device, problem)
+        words = f"{len(launches):3} launches, choice {choice}"
         print(f"{recording.name_of(problem):50} {words}")
 
 
@@ -165,23 +154,23 @@ def main(argv=None):
     device = known_gpu()
     path = options.out or recording.path_of(device)
     recorded = open_recording(path, options)
-    commit = options.commit or results_file.commit()
+    commit = options.commit or results.commit()
     header = {**machine.facts("cuda"), "device": device, "seed": options.seed}
     problems = {problem["index"]: problem for problem in recorded["problems"]}
     selection = recorded["problems"][part - 1 :: parts]
     if options.resume:
         selection = [problem for problem in selection if not is_done(device, problem)]
-        selection.sort(key=lambda problem: bool(problem["rows"]))
+        selection.sort(key=lambda problem: bool(problem["us"]))
     else:
-        selection = [{**problem, "rows": [], "commits": []} for problem in selection]
+        selection = [{**problem, "us": {}, "commits": []} for problem in selection]
     stop, count = time.monotonic() + 60 * options.minutes, 0
     for problem in selection:
         if time.monotonic() > stop:
             print(f"{options.minutes:g} minutes are over; --resume goes on.")
             break
         problems[problem["index"]] = outcome = measure(device, problem, commit)
-        results = [problem for problem in problems.values() if problem["rows"]]
-        recording.save({"header": header, "problems": results}, path)
+        measured = [problem for problem in problems.values() if problem["us"]]
+        recording.save({"header": header, "problems": measured}, path)
         print(line(device, outcome), flush=True)
         count += 1
     print(f"{count} of {len(selection)} problems measured -> {path}")

@@ -4,23 +4,22 @@
               least ratio for every shape (`each`); or a time (`within`)
     cliff     the times of sizes that differ by a few elements: slowest over fastest
 
-Both read the rows and details of results_file.py, so that a run and the report judge alike. The
-targets of single cases are `Case.target`.
-
 A mean has a value for each repetition of its cases, and the range of these values. A target is met
-if the whole range of its mean and of each shape clears the limits (tcgemm/measure/protocol.py).
+if the whole range of its mean and of each shape clears the limits. Stale rows (current.py) count as
+not measured.
 """
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
-from tcgemm.measure import drawn, protocol, results_file
-from tcgemm.measure.case import Case
+from benchmarks import current
+from tcgemm.measure import drawn, results
 from tcgemm.measure.cases import CLIFF, EVEN, LLM_GRID, cases
-from tcgemm.measure.work import IN_ONE_CALL
+from tcgemm.measure.results import Results, Row
+from tcgemm.measure.work import FUSED, IN_ONE_CALL, TORCH, case_fields
 
 LOWEST = 0.95  # no shape may be below this, unless the target itself is lower or has a limit
 MAX_CLIFF = 1.15
@@ -28,12 +27,19 @@ CLIFF_AXES = ("M", "N", "K", "all")
 EDGE = 4096  # the aligned size of a cliff
 FEW_ROWS = 128  # shapes with fewer rows have targets of their own
 ANY = 0.0  # the limit of the lowest shape where there is none
+OWN_TN, OWN_DENSE = "tcgemm TN", "tcgemm dense"
+OWN_TENSOR = "tcgemm, a scale a tensor"
+
+
+def set_of(row: Row) -> str:
+    """The set of a row without the seed that drew it: 'drawn-mm@1' -> 'drawn-mm'."""
+    return row["set"].partition("@")[0]
 
 
 @functools.cache
-def _cases_of(name: str) -> list[tuple[Case, dict[str, Any]]]:
-    """The cases of a set, each with its fields."""
-    return [(case, asdict(case)) for case in cases(name)]
+def _cases_of(name: str) -> list[Row]:
+    """The fields of the cases of a set."""
+    return [case_fields(case, "cuda") for case in cases(name)]
 
 
 @dataclass(frozen=True)
@@ -46,85 +52,110 @@ class Target:
 
     name: str
     least: float
-    fields: dict = field(hash=False)
+    fields: Mapping[str, Any]
     limit: float | None = None  # of the lowest shape; None: LOWEST
-    against: str = ""  # "self_baseline", "fused": the candidate of the details; "": the baseline
-    baseline: str = ""  # the name that a row's baseline must have; "": any
-    sizes: tuple = ()  # of the cubes; (): any
+    against: str = TORCH
+    baseline: str = ""  # the call of torch that a row must have been compared with; "": any
+    sizes: tuple[int, ...] = ()  # of the cubes; (): any
     cubes: bool = True  # only M = N = K, and `shapes`
-    shapes: tuple = ()  # (m, n, k)
+    shapes: tuple[tuple[int, int, int], ...] = ()  # (m, n, k)
     volume: int = 0  # the least m n k
     few_rows: bool | None = False  # None: any number of rows
     within: float = 0.0  # us
     each: bool = False  # a target for each shape instead of their mean
 
-    def is_about(self, row):
+    def is_about(self, row: Row) -> bool:
+        """Is the target about a row, or about a case with these fields?"""
+        if "m" not in row:
+            return False
         large = row["m"] * row["n"] * row["k"] >= self.volume
         rows = self.few_rows in (row["m"] < FEW_ROWS, None) or row["batch"] > 1
-        has_baseline = not self.baseline or row.get("baseline", self.baseline) == self.baseline
+        call = row.get("baselines", {}).get(TORCH, {}).get("name", self.baseline)
+        has_baseline = not self.baseline or call == self.baseline
         return large and rows and has_baseline and self._has_shape(row) and self._has_fields(row)
 
-    def _has_shape(self, row):
+    def _has_shape(self, row: Row) -> bool:
         shape = row["m"], row["n"], row["k"]
         cube = len(set(shape)) == 1 and (not self.sizes or row["m"] in self.sizes)
         return shape in self.shapes or (cube if self.cubes else not self.shapes)
 
-    def _has_fields(self, row):
-        values = {**row, "set": results_file.set_of(row)}
+    def _has_fields(self, row: Row) -> bool:
+        values = {**row, "set": set_of(row)}
         return all(
             values[name] in value if isinstance(value, tuple) else values[name] == value
             for name, value in self.fields.items()
         )
 
     @property
-    def lowest(self):
+    def lowest(self) -> float:
         """The limit of the lowest shape."""
         if self.each:
             return self.least
         return min(LOWEST, self.least) if self.limit is None else self.limit
 
-    @property
-    def field(self):
-        """The field of the ratio, as protocol.ratios names it."""
-        return f"{self.against}_ratio" if self.against else "ratio"
+    def cases(self) -> list[Row]:
+        """The fields of the cases that it is about; drawn sets have the default seed."""
+        return [row for row in _cases_of(self.fields["set"]) if self.is_about(row)]
 
-    def cases(self):
-        """The cases that it is about; drawn sets have the default seed."""
-        return [case for case, row in _cases_of(self.fields["set"]) if self.is_about(row)]
-
-    def ratio(self, row, detail):
-        """The ratio of a row: the median of its repetitions."""
+    def ratios(self, row: Row) -> list[float]:
+        """The ratio of a row in each repetition; none where it was not measured."""
+        parts = results.repetitions(row)
         if self.within:
-            return row["us"] and self.within / row["us"]
-        return protocol.ratios(row, detail).get(self.field)
-
-    def repetitions(self, row, detail):
-        """The same ratio in each repetition."""
-        repeats = protocol.repetitions(row, detail)
-        if self.within:
-            return [self.within / repeat["us"]["tcgemm"] for repeat in repeats]
-        return [repeat[self.field] for repeat in repeats if repeat.get(self.field)]
+            return [self.within / part["us"] for part in parts]
+        return [part["ratios"][self.against] for part in parts if self.against in part["ratios"]]
 
 
-# The kinds of scales of e4m3: name, least geometric mean, set, accumulation, epilogue.
-FLOAT8 = (
-    ("e4m3 fast", 1.02, "fp8", "fast", "tensor-scales"),
-    ("e4m3 promoted", 0.99, "fp8", "promoted", "tensor-scales"),
-    ("e4m3 fast, row scales", 1.02, "scales", "fast", "row-scales"),
-    ("e4m3 promoted, row scales", 0.99, "scales", "promoted", "row-scales"),
-    ("e4m3 1x128 by 128x128", 0.99, "scales", "promoted", "128x128-scales"),
-    ("e4m3 1x128 by 1x128", 1.02, "scales", "promoted", "1x128-scales"),
-)
+def _float8(name: str, least: float, accumulation: str, scales: str) -> list[Target]:
+    """The targets of one kind of scales of e4m3."""
+    fields = {"set": "fp8" if scales == "tensor" else "scales", "dtype": "e4m3", "layout": "TN"}
+    fields |= {"accumulation": accumulation, "epilogue": f"{scales}-scales"}
+    shapes = {"sizes": EVEN, "shapes": LLM_GRID}
+    result = [Target(f"{name} x torch._scaled_mm", least, fields, ANY, **shapes)]
+    if scales == "row":
+        text = f"{name} x a scale a tensor"
+        result.append(Target(text, 0.98, fields, against=OWN_TENSOR, sizes=EVEN))
+    return result
+
+
+def _sparse(dtype: str) -> list[Target]:
+    """The targets of 2:4 sparse products of 16 bits."""
+    fields = SPARSE | {"dtype": dtype}
+    large = {"cubes": False, "volume": 4096**3, "against": OWN_DENSE}
+    return [
+        Target(f"{dtype} 2:4 x cuSPARSELt", 1.03, fields, cubes=False),
+        Target(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, fields, **large),
+    ]
+
+
+def _drawn(name: str, least: float, lowest: float, few_rows: bool | None = False) -> Target:
+    """The target of a drawn family: a bit below that of the set which is like it."""
+    limit = round(lowest - DRAWN_LOWEST, 4) if lowest else ANY
+    fields = {"set": f"drawn-{name}"}
+    mean = round(least - DRAWN_MEAN, 4)
+    return Target(f"drawn {name}", mean, fields, limit, cubes=False, few_rows=few_rows)
+
+
+GRID = {"cubes": False, "shapes": LLM_GRID}
+LLM = {"set": "llm", "dtype": "bf16"}
+LINEAR = {"set": "epilogue", "function": "linear", "dtype": "bf16"}
+TRAIN = {"set": "train", "function": "train", "dtype": "bf16"}
+BATCH = {"set": "batch", "function": "bmm", "dtype": "bf16"}
+S8 = {"set": "int8", "dtype": "s8"}
+F32 = {"set": "highest", "function": "mm", "dtype": "f32"}
+PLAIN_F32 = F32 | {"epilogue": ""}
+SPARSE = {"set": "sparse-mm", "function": "mm"}
 ACTIVATIONS = ("bias+gelu", "bias+gelu_tanh", "bias+silu")
 # Linear layers: name, least geometric mean, limit of the lowest, epilogue, candidate.
-LINEAR = (
-    ("linear + bias x torch's linear", 1.00, 0.97, "bias", ""),
-    ("+ relu x torch._addmm_activation", 1.01, 0.97, "bias+relu", ""),
-    ("+ gelu, gelu_tanh, silu x two calls of torch", 1.04, 0.99, ACTIVATIONS, ""),
-    ("+ gelu_tanh x torch._addmm_activation", 1.00, 0.97, "bias+gelu_tanh", "fused"),
-    ("linear + residual x torch.addmm", 1.01, ANY, "residual", ""),
-    ("+ bias, gelu, residual x three calls of torch", 1.10, ANY, "bias+gelu+residual", ""),
+LINEARS = (
+    ("linear + bias x torch's linear", 1.00, 0.97, "bias", TORCH),
+    ("+ relu x torch._addmm_activation", 1.01, 0.97, "bias+relu", TORCH),
+    ("+ gelu, gelu_tanh, silu x two calls of torch", 1.04, 0.99, ACTIVATIONS, TORCH),
+    ("+ gelu_tanh x torch._addmm_activation", 1.00, 0.97, "bias+gelu_tanh", FUSED),
+    ("linear + residual x torch.addmm", 1.01, ANY, "residual", TORCH),
+    ("+ bias, gelu, residual x three calls of torch", 1.10, ANY, "bias+gelu+residual", TORCH),
 )
+# Sets of few rows and of a long K, and what is drawn like them: least geometric mean, lowest.
+THIN = {"small-m": (1.12, 0.97), "long-k": (1.2, 0.98)}
 # The mean and the lowest shape of a drawn family may be so much below its set's.
 DRAWN_MEAN, DRAWN_LOWEST = 0.02, 0.04
 # Families: the least geometric mean of the set, and the limit of its lowest shape.
@@ -149,110 +180,78 @@ DRAWN = {
     "f32": (4.0, ANY),
     "batch": (1.06, 0.97),
 }
-
-
-def _float_targets():
-    every = {"cubes": False}
-    grid = {"cubes": False, "shapes": LLM_GRID}
-    squares = {"set": "drawn-squares"}
-    yield Target("bf16, f16 squares x torch.mm", 1.01, squares, 0.96)
-    llm = {"set": "llm", "dtype": "bf16"}
-    yield Target("bf16 of language models x torch.mm", 1.01, llm, 0.96, **grid)
-    linear = {"set": "epilogue", "op": "linear", "dtype": "bf16"}
-    for name, least, limit, epilogue, against in LINEAR:
-        fields = {**linear, "epilogue": epilogue}
-        target = Target(name, least, fields, limit, against, **grid)
-        yield replace(target, baseline=IN_ONE_CALL.get(epilogue, ""))
-    train = {"set": "train", "op": "train", "dtype": "bf16"}
-    step = {**train, "epilogue": "bias"}
-    yield Target("step of nn.Linear x torch.nn.Linear", 1.01, step, ANY, **grid)
-    step = {**train, "epilogue": "bias+gelu"}
-    yield Target("step with gelu x Linear and GELU", 1.03, step, ANY, **grid)
-    batch = {"set": "batch", "op": "bmm", "dtype": "bf16"}
-    yield Target("batches x torch.bmm", 1.06, batch, 0.97, **every)
-
-
-# Sets of few rows and of a long K, and what is drawn like them: least mean, lowest.
-THIN = {"small-m": (1.12, 0.97), "long-k": (1.2, 0.98)}
-DRAWN_THIN = {"few-rows": THIN["small-m"], "long-k": THIN["long-k"]}
-
-
-def _thin_targets():
-    shapes = {"cubes": False, "few_rows": None}
-    for name, (least, lowest) in THIN.items():
-        yield Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, **shapes)
-
-
-def _drawn_target(name, least, lowest):
-    limit = lowest - DRAWN_LOWEST if lowest else ANY
-    fields = {"set": f"drawn-{name}"}
-    target = Target(f"drawn {name}", round(least - DRAWN_MEAN, 4), fields, round(limit, 4))
-    return replace(target, cubes=False)
-
-
-def _drawn_targets():
-    for name, limits in DRAWN_THIN.items():
-        yield replace(_drawn_target(name, *limits), few_rows=None)
-    for name in drawn.FAMILIES:
-        yield _drawn_target(name, *DRAWN[name])
-
-
-def _targets():
-    even = {"sizes": EVEN}
-    s8_tn = {"set": "int8", "dtype": "s8", "layout": "TN"}
-    yield Target("s8 TN x torch._int_mm", 1.6, s8_tn, ANY, **even)
-    s8_nn = {"set": "int8", "dtype": "s8", "layout": "NN"}
-    yield Target("s8 NN x our own TN", 0.93, s8_nn, against="self_baseline", **even)
-    for name, least, sets, accumulation, epilogue in FLOAT8:
-        fields = {"set": sets, "dtype": "e4m3", "layout": "TN"}
-        fields |= {"accumulation": accumulation, "epilogue": epilogue}
-        shapes = {"sizes": EVEN, "shapes": LLM_GRID}
-        yield Target(f"{name} x torch._scaled_mm", least, fields, ANY, **shapes)
-        if epilogue == "row-scales":
-            yield Target(
-                f"{name} x a scale a tensor", 0.98, fields, against="self_baseline", **even
-            )
-    tf32 = {"set": "tf32", "dtype": "tf32", "layout": ("TN", "NN")}
-    yield Target("tf32 TN and NN x torch.mm", 1.05, tf32, ANY, sizes=EVEN[:3])
-    f64 = {"set": "f64", "dtype": "f64", "layout": ("TN", "NN")}
-    yield Target("f64 TN and NN x torch.mm", 1.02, f64, ANY, sizes=(512, 1024, *EVEN[:3]))
-    f32 = {"set": "highest", "op": "mm", "dtype": "f32", "epilogue": "none"}
-    large = (2048, 3072, 4096, 6144, 8192)
-    yield Target("f32 2048 to 8192 x torch.mm", 4.0, f32, ANY, sizes=large)
-    for size, least in ((1024, 2.0), (512, 1.2)):
-        yield Target(f"each f32 {size} x torch.mm", least, f32, sizes=(size,), each=True)
-    spread = {**f32, "epilogue": "spread"}
-    yield Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, spread, ANY)
-
-
-def _sparse_targets():
-    every, sparse = {"cubes": False}, {"set": "sparse-mm", "op": "mm"}
-    for dtype in ("f16", "bf16"):
-        fields = {**sparse, "dtype": dtype}
-        yield Target(f"{dtype} 2:4 x cuSPARSELt", 1.03, fields, **every)
-        large = {**every, "volume": 4096**3, "against": "self_baseline"}
-        yield Target(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, fields, **large)
-    for dtype, epilogue, name in (
-        ("s8", "sparse", "s8 2:4"),
-        ("s8", "sparse+to-bf16", "s8 2:4 to bf16"),
-        ("e4m3", "sparse", "e4m3 2:4"),
-    ):
-        yield Target(f"{name} x cuSPARSELt", 1.03, {**sparse, "dtype": dtype, "epilogue": epilogue})
-    yield Target("tf32 1:2 x torch.mm, dense", 1.6, {**sparse, "dtype": "tf32"}, **every)
-    few = {**every, "few_rows": True, "against": "self_baseline"}
-    yield Target("bf16 2:4, few rows x our own dense", 1.4, {**sparse, "dtype": "bf16"}, **few)
-    for fields, name, us in (
-        ({"op": "compress", "dtype": "bf16"}, "prune and compress bf16", 70.0),
-        ({"op": "compress", "dtype": "s8"}, "prune and compress s8", 45.0),
-        ({"op": "prune"}, "transposable prune bf16", 200.0),
-        ({"op": "linear"}, "host time of each sparse linear", 15.0),
-    ):
-        limit = {**every, "within": us, "each": True}
-        yield Target(f"{us:.0f} us / {name}", 1.0, {**sparse, **fields}, **limit)
-
-
-TARGETS = (*_float_targets(), *_targets(), *_sparse_targets())
-TARGETS += (*_thin_targets(), *_drawn_targets())
+TARGETS = (
+    Target("bf16, f16 squares x torch.mm", 1.01, {"set": "drawn-squares"}, 0.96),
+    Target("bf16 of language models x torch.mm", 1.01, LLM, 0.96, **GRID),
+    *(
+        Target(name, least, LINEAR | {"epilogue": terms}, limit, against, **GRID, baseline=call)
+        for name, least, limit, terms, against in LINEARS
+        for call in (IN_ONE_CALL.get(str(terms), ""),)
+    ),
+    Target("step of nn.Linear x torch.nn.Linear", 1.01, TRAIN | {"epilogue": "bias"}, ANY, **GRID),
+    Target(
+        "step with gelu x Linear and GELU", 1.03, TRAIN | {"epilogue": "bias+gelu"}, ANY, **GRID
+    ),
+    Target("batches x torch.bmm", 1.06, BATCH, 0.97, cubes=False),
+    Target("s8 TN x torch._int_mm", 1.6, S8 | {"layout": "TN"}, ANY, sizes=EVEN),
+    Target("s8 NN x our own TN", 0.93, S8 | {"layout": "NN"}, against=OWN_TN, sizes=EVEN),
+    *_float8("e4m3 fast", 1.02, "fast", "tensor"),
+    *_float8("e4m3 promoted", 0.99, "promoted", "tensor"),
+    *_float8("e4m3 fast, row scales", 1.02, "fast", "row"),
+    *_float8("e4m3 promoted, row scales", 0.99, "promoted", "row"),
+    *_float8("e4m3 1x128 by 128x128", 0.99, "promoted", "128x128"),
+    *_float8("e4m3 1x128 by 1x128", 1.02, "promoted", "1x128"),
+    *(
+        Target(f"{dtype} TN and NN x torch.mm", least, fields, ANY, sizes=sizes)
+        for dtype, least, sizes in (
+            ("tf32", 1.05, EVEN[:3]),
+            ("f64", 1.02, (512, 1024, *EVEN[:3])),
+        )
+        for fields in ({"set": dtype, "dtype": dtype, "layout": ("TN", "NN")},)
+    ),
+    Target(
+        "f32 2048 to 8192 x torch.mm", 4.0, PLAIN_F32, ANY, sizes=(2048, 3072, 4096, 6144, 8192)
+    ),
+    Target("each f32 1024 x torch.mm", 2.0, PLAIN_F32, sizes=(1024,), each=True),
+    Target("each f32 512 x torch.mm", 1.2, PLAIN_F32, sizes=(512,), each=True),
+    Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, F32 | {"epilogue": "spread"}, ANY),
+    *_sparse("f16"),
+    *_sparse("bf16"),
+    *(
+        Target(f"{name} 2:4{to} x cuSPARSELt", 1.03, SPARSE | {"dtype": name, "epilogue": terms})
+        for name, to, terms in (
+            ("s8", "", "sparse"),
+            ("s8", " to bf16", "sparse+to-bf16"),
+            ("e4m3", "", "sparse"),
+        )
+    ),
+    Target("tf32 1:2 x torch.mm, dense", 1.6, SPARSE | {"dtype": "tf32"}, cubes=False),
+    Target(
+        "bf16 2:4, few rows x our own dense",
+        1.4,
+        SPARSE | {"dtype": "bf16"},
+        cubes=False,
+        few_rows=True,
+        against=OWN_DENSE,
+    ),
+    *(
+        Target(f"{us:.0f} us / {name}", 1.0, SPARSE | fields, cubes=False, within=us, each=True)
+        for us, name, fields in (
+            (70.0, "prune and compress bf16", {"function": "compress", "dtype": "bf16"}),
+            (45.0, "prune and compress s8", {"function": "compress", "dtype": "s8"}),
+            (200.0, "transposable prune bf16", {"function": "prune"}),
+            (15.0, "host time of each sparse linear", {"function": "linear"}),
+        )
+    ),
+    *(
+        Target(f"bf16 {name} x torch.mm", *limits, cubes=False, few_rows=None)
+        for name, (least, lowest) in THIN.items()
+        for limits in ((least, {"set": name}, lowest),)
+    ),
+    _drawn("few-rows", *THIN["small-m"], few_rows=None),
+    _drawn("long-k", *THIN["long-k"], few_rows=None),
+    *(_drawn(name, *DRAWN[name]) for name in drawn.FAMILIES),
+)
 
 
 @dataclass(frozen=True)
@@ -270,24 +269,27 @@ class Outcome:
     missing: int = 0
 
     @property
-    def least(self):
+    def least(self) -> float:
+        """The limit of the mean."""
         return self.target.least
 
     @property
-    def measured(self):
+    def measured(self) -> int:
+        """The number of measured shapes."""
         return len(self.repetitions)
 
     @property
-    def ratios(self):
+    def ratios(self) -> list[float]:
         """The median of each shape."""
         return [median(ratios) for ratios in self.repetitions]
 
     @property
-    def mean(self):
+    def mean(self) -> float | None:
+        """The geometric mean of the shapes."""
         return geometric_mean(self.ratios) if self.repetitions else None
 
     @property
-    def span(self):
+    def span(self) -> tuple[float, float] | None:
         """(lowest, highest) mean of one repetition of all shapes; None where nothing is measured.
 
         A shape with fewer repetitions has its median in place of the others.
@@ -300,49 +302,50 @@ class Outcome:
         return (min(means), max(means)) if means else None
 
     @property
-    def lowest(self):
+    def lowest(self) -> float | None:
         """The median of the shape that has the lowest one."""
         return min(self.ratios, default=None)
 
     @property
-    def word(self):
+    def word(self) -> str:
         """ "PASS", "MISS", "UNCLEAR" if a range contains its limit, or how much is measured."""
-        if self.measured < self.expected or not self.measured:
+        if self.measured < self.expected or self.span is None:
             return f"{self.measured} of {self.expected} shapes"
-        words = [protocol.claim(self.span, self.least)]
-        words += [protocol.claim((min(r), max(r)), self.target.lowest) for r in self.repetitions]
+        words = [results.claim(self.span, self.least)]
+        words += [results.claim((min(r), max(r)), self.target.lowest) for r in self.repetitions]
         word = next((word for word in ("MISS", "UNCLEAR") if word in words), "PASS")
         return f"{word} so far" if self.missing else word
 
     @property
-    def is_met(self):
+    def is_met(self) -> bool:
+        """Are all limits met in all repetitions?"""
         return self.word == "PASS"
 
 
-def outcomes(results):
+def outcomes(measured: Results) -> list[Outcome]:
     """An Outcome for each target that some row is about, and for each seed of a drawn set."""
     result = []
+    rows = current.without_stale(measured).rows
     for target in TARGETS:
-        rows = list(filter(target.is_about, results["rows"]))
-        for name in dict.fromkeys(row["set"] for row in rows):
+        target_rows = [row for row in rows if row.get("set") and target.is_about(row)]
+        for name in dict.fromkeys(row["set"] for row in target_rows):
             seed = name.partition("@")[2]
-            set_rows = [row for row in rows if row["set"] == name]
             label = f"{target.name}, seed {seed}" if seed else target.name
-            result.append(_outcome(target, label, set_rows, results["details"]))
+            set_rows = [row for row in target_rows if row["set"] == name]
+            result.append(_outcome(target, label, set_rows))
     return result
 
 
-def _outcome(target, name, rows, details):
-    pairs = [(row, details.get(results_file.key(row), {})) for row in rows]
-    measurements = [pair for pair in pairs if target.ratio(*pair) is not None]
-    refusals = sum("refused" in detail for _, detail in pairs if not target.within)
+def _outcome(target: Target, name: str, rows: list[Row]) -> Outcome:
+    known = [row for row in rows if target.ratios(row)]
+    refusals = 0 if target.within else sum(target.against in row["refused"] for row in rows)
     return Outcome(
         target,
         name,
-        len(target.cases()) - (0 if target.against == "self_baseline" else refusals),
-        [target.repetitions(*pair) for pair in measurements],
+        len(target.cases()) - refusals,
+        [target.ratios(row) for row in known],
         [row["max_error_ratio"] for row in rows if row["max_error_ratio"] is not None],
-        sum(protocol.repetitions_left(*pair, aims(pair[0])) for pair in measurements),
+        sum(results.repetitions_left(row, aims(row)) for row in known),
     )
 
 
@@ -350,9 +353,9 @@ def aims(row: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     """The targets of each ratio of a row or of the fields of a case, and their lowest limits."""
     result: dict[str, tuple[float, ...]] = {}
     for target in TARGETS:
-        if not target.within and target.is_about(row):
+        if not target.within and target.is_about(dict(row)):
             limits = tuple(limit for limit in (target.least, target.lowest) if limit)
-            result[target.field] = result.get(target.field, ()) + limits
+            result[target.against] = result.get(target.against, ()) + limits
     return result
 
 
@@ -367,12 +370,12 @@ def listing(sets: Sequence[str]) -> list[str]:
     return text
 
 
-def cliff_axis(row):
+def cliff_axis(row: Row) -> str | None:
     """ "M", "N", "K" or "all": the sizes of a row that are beside 4096; "" if none is.
 
     None if the row is no part of a cliff.
     """
-    plain = (row["op"], row["layout"], row["epilogue"]) == ("mm", "TN", "none")
+    plain = (row["function"], row["layout"], row["epilogue"]) == ("mm", "TN", "")
     changed = [name for name in "mnk" if row[name] != EDGE]
     if not plain or any(row[name] not in CLIFF for name in changed):
         return None
@@ -381,30 +384,30 @@ def cliff_axis(row):
     return "all" if row["m"] == row["n"] == row["k"] else None
 
 
-def cliffs(results):
+def cliffs(measured: Results) -> dict[str, dict[str, float]]:
     """{dtype: {"M" | "N" | "K" | "all": slowest over fastest, with 4096^3 among them}}."""
-    rows = [row for row in results["rows"] if row["us"] and ":" not in row["set"]]
-    result = {}
-    for dtype in sorted({row["dtype"] for row in rows}):
-        times = {}
-        for row in rows:
-            if row["dtype"] == dtype:
-                times.setdefault(cliff_axis(row), {})[row["m"], row["n"], row["k"]] = row["us"]
+    times: dict[str, dict[str | None, dict[tuple[int, ...], float]]] = {}
+    for row in current.without_stale(measured).rows:
+        if "m" in row and row["us"] and ":" not in row["set"]:
+            by_size = times.setdefault(row["dtype"], {}).setdefault(cliff_axis(row), {})
+            by_size[row["m"], row["n"], row["k"]] = row["us"]
+    result: dict[str, dict[str, float]] = {}
+    for dtype, by_axis in sorted(times.items()):
         for axis in CLIFF_AXES:
-            axis_times = times.get(axis, {}).values()
-            if "" in times and len(axis_times) == len(CLIFF):
-                all_times = [*axis_times, *times[""].values()]
+            axis_times = by_axis.get(axis, {}).values()
+            if "" in by_axis and len(axis_times) == len(CLIFF):
+                all_times = [*axis_times, *by_axis[""].values()]
                 result.setdefault(dtype, {})[axis] = max(all_times) / min(all_times)
     return result
 
 
-def summary_lines(results):
+def summary_lines(measured: Results) -> tuple[list[str], int, int]:
     """The outcomes as lines of text, how many targets are met, and how many there are."""
     text, passes = [], 0
-    items, edges = outcomes(results), cliffs(results)
+    items, edges = outcomes(measured), cliffs(measured)
     for outcome in items:
         span = ""
-        if outcome.mean is not None:
+        if outcome.span is not None:
             low, high = outcome.span
             span = f"{outcome.mean:6.3f} ({low:.3f}..{high:.3f}), lowest {outcome.lowest:5.3f}"
         text.append(f"  {outcome.name:50} {span:38} >= {outcome.least:.2f}  {outcome.word}")

@@ -2,65 +2,52 @@
 
 python -m benchmarks report                      results/*.json -> pages and pictures
 python -m benchmarks report --merge shard.json   first merges another run's rows into results/
-python -m benchmarks report --errors table.json  and an error table of `errors`
 
-results/<gpu>.json --overview--> results/<gpu>-ratios.svg; the H200's: README.md, when to use it
-                   |---tables--> docs/performance.md: some sections
-                   |-----------> results/<gpu>.md: every section, targets
-                   |-measured--> results/<gpu>.png: speed relative to torch by size
-results/models/<gpu>.json -----> the same two pages: training and decode of models
-results/errors/<gpu>.json -----> the same two pages, results/<gpu>-f32.png: errors by K, rates
+results/<gpu>.json --overview--> a table and a picture of kinds; the H200's: README.md
+                   |--summary--> conditions, losses, targets, even times
+                   |---tables--> docs/performance.md: some sections; results/<gpu>.md: every one
+                   |-f32_table-> errors of float32 by K
+                   |---models--> training and decode of models
 
-In README.md and docs/performance.md the text between two HTML comments is replaced.
+pictures.py draws the pictures that the pages show into docs/pictures. In README.md and
+docs/performance.md the text between two HTML comments is replaced. A stale row
+(benchmarks/current.py) has a mark, and no summary rests on it.
 """
 
+import os
 from pathlib import Path
 
-from benchmarks import RESULTS, published_sizes
-from benchmarks.fp32_errors import plot as error_plot
-from benchmarks.fp32_errors import table as error_table
-from benchmarks.merge import MODELS, RECORDINGS, kind_of
-from benchmarks.models import record
-from benchmarks.report import measured, models_table, overview, tables
-from tcgemm import _plots
-from tcgemm.measure import command_line, results_file
+from benchmarks import RESULTS
+from benchmarks.report import f32_table, models_table, overview, summary, tables
+from tcgemm.measure import command_line, results
+from tcgemm.measure.results import Results
 
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
 ROOT = RESULTS.parents[1]
 README = "README.md"
 PAGE = "docs/performance.md"
+PICTURES = "docs/pictures"
 README_GPU = "h200"  # the file whose numbers README.md has
 NOTHING = "Nothing was measured yet."
 WITHOUT_H100 = """## NVIDIA H100
 
 No products were measured beside torch's on an H100. The planner uses measured rates of its memory,
 its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
+# Picture -> its title.
+RATIOS, SQUARES, F32, MODELS = (
+    f"{name}_{{gpu}}.{end}"
+    for name, end in (("ratios", "svg"), ("squares", "png"), ("f32", "png"), ("models", "svg"))
+)
+TITLES = {
+    RATIOS: "x torch's speed by kind of product",
+    SQUARES: "Square products, x torch's speed by size",
+    F32: "Errors by K, and rates by size",
+    MODELS: "Training and decode",
+}
 
 
-def load(path):
-    """The results of a file without published sizes, which have a command of their own."""
-    results = results_file.load(path)
-    rows = [row for row in results["rows"] if row["set"] != published_sizes.SET]
-    return {**results, "rows": rows}
-
-
-def draw(folder):
-    """Writes the pictures of products into a folder of results."""
-    for path in folder.glob("*.json"):
-        results = load(path)
-        fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
-        figures = {
-            "-ratios.svg": overview.picture(results),
-            ".png": measured.squares(results),
-            "-f32.png": error_plot.errors_and_rates(fp32, results),
-        }
-        for end, figure in figures.items():
-            if figure is not None:
-                _plots.save(figure, path.with_name(path.stem + end))
-
-
-def replaced(path, text):
+def replaced(path: Path, text: str) -> str:
     """The text of a page with what stands between the markers replaced."""
     page = path.read_text()
     if BEGIN not in page or END not in page:
@@ -69,34 +56,52 @@ def replaced(path, text):
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}"
 
 
-def readme_text(results, picture):
-    """README's part: when to use tcgemm, and the picture if it exists."""
-    if picture is None:
-        return overview.lines(results)
-    gpu = results["header"].get("gpu", "?")
-    image = f"![x torch's speed by kind of product, {gpu}](benchmarks/results/{picture})"
-    return f"{overview.lines(results)}\n\n{image}"
+def images(page: Path, pictures: Path, stem: str, gpu: str) -> dict[str, list[str]]:
+    """{picture: the lines that show it on a page}; [] if it does not exist."""
+    result = {}
+    for name, title in TITLES.items():
+        path = pictures / name.format(gpu=stem)
+        place = os.path.relpath(path, page.parent)
+        result[name] = [f"![{title}, {gpu}]({place})"] if path.exists() else []
+    return result
 
 
-def pages(root, folder):
+def page_parts(measured: Results, folder: Path, page: Path, pictures: Path) -> list[str]:
+    """What docs/performance.md (`page`) or results/<gpu>.md says of a GPU, without the title."""
+    gpu = measured.header.get("gpu", "?")
+    products, every = overview.dense_and_sparse(measured), page.parent == folder
+    stem = results.file_name(gpu).removesuffix(".json")
+    shown = images(page, pictures, stem, gpu)
+    depths = f32_table.DEPTHS if every else f32_table.SHOWN
+    parts = [summary.text(products)]
+    parts += [] if every else [*shown[RATIOS], overview.table(products)]
+    parts += shown[SQUARES]
+    parts += summary.target_parts(products) if every else []
+    parts += summary.cliff_parts(products)
+    parts += f32_table.page_parts(measured, shown[F32], depths)
+    sections = [section for section in tables.SECTIONS if every or section.on_page]
+    parts += tables.parts(products, sections)
+    parts += tables.forced_parts(products) if every else []
+    return parts + models_table.parts(measured, shown[MODELS])
+
+
+def pages(root: Path, folder: Path) -> dict[Path, str]:
     """{path: text} of every page of the results in a folder, as they should be.
 
-    They show the pictures of `draw` that exist.
+    They show the pictures that exist.
     """
-    readme, parts, texts = NOTHING, [], {}
+    readme, parts, texts, pictures = NOTHING, [], {}, root / PICTURES
     for path in sorted(folder.glob("*.json")):
-        results = load(path)
-        fp32 = error_table.load(error_table.path_of(results["header"]["gpu"], folder))
-        names = [f"{path.stem}{end}" for end in ("-ratios.svg", ".png", "-f32.png")]
-        images = [name if path.with_name(name).exists() else None for name in names]
-        models = record.load(folder / record.FOLDER / path.name)
-        drawing = f"pictures/models_{path.stem}.svg"
-        sections = models_table.parts(models, f"../../docs/{drawing}")
-        text = tables.markdown(results, fp32, images)
-        texts[path.with_suffix(".md")] = "\n\n".join([text, *sections]) + "\n"
-        parts.append(tables.page(results, fp32, images, models_table.parts(models, drawing)))
-        if path.stem == README_GPU and overview.measured_groups(results):
-            readme = readme_text(results, images[0])
+        measured = Results.load(path)
+        gpu, page = measured.header.get("gpu", "?"), path.with_suffix(".md")
+        every = [f"# {gpu}", *page_parts(measured, folder, page, pictures)]
+        texts[page] = "\n\n".join(every) + "\n"
+        parts += [f"## {gpu}", *page_parts(measured, folder, root / PAGE, pictures)]
+        link = os.path.relpath(page, (root / PAGE).parent)
+        parts.append(f"All tables: [{page.relative_to(root)}]({link}).")
+        if path.stem == README_GPU and overview.products(measured):
+            image = images(root / README, pictures, path.stem, gpu)[RATIOS]
+            readme = "\n\n".join([overview.lines(measured), *image])
     if parts and not any(path.stem.startswith("h100") for path in texts):
         parts.append(WITHOUT_H100)
     texts[root / README] = replaced(root / README, readme)
@@ -104,32 +109,22 @@ def pages(root, folder):
     return texts
 
 
-def parse(argv):
+def main(argv: list[str] | None = None) -> int:
+    """The command."""
     parser = command_line.parser("benchmarks report", __doc__)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
-    parser.add_argument("--errors", type=Path, nargs="+", default=[], help="error tables of runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md and docs")
     parser.add_argument("--no-plot", action="store_true", help="nothing that needs matplotlib")
-    return parser.parse_args(argv)
-
-
-def main(argv=None):
-    options = parse(argv)
+    options = parser.parse_args(argv)
     for path in options.merge:
-        kind = kind_of(path)
-        if kind is RECORDINGS:
-            raise SystemExit(f"--merge {path}: these are {kind.words}; put them into results/rows.")
-        new = kind.module.load(path)
-        gpu = new["header"]["gpu"]
-        target = options.results / results_file.file_name(gpu)
-        target = record.path_of(gpu, options.results) if kind is MODELS else target
-        kind.module.save(kind.merge(kind.module.load(target), new), target)
-    for path in options.errors:
-        new = error_table.load(path)
-        error_table.save(error_table.path_of(new["header"]["gpu"], options.results), **new)
+        new = Results.load(path)
+        target = options.results / results.file_name(new.header["gpu"])
+        Results.load(target).merge(new).save(target)
     if not options.no_plot:
-        draw(options.results)
+        from benchmarks.report import pictures
+
+        pictures.draw_all(options.results, options.root / PICTURES)
     for path, text in pages(options.root, options.results).items():
         path.write_text(text)
         print(path)

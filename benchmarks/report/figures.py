@@ -5,158 +5,160 @@
 A table between <!-- figures: NAME --> and <!-- /figures --> is written from the results of an H200:
 
     ragged       sizes beside 4096, results/h200.json
-    f32-errors   errors of f32 products, results/errors/h200.json
-    swap         the picture and the times of a model after a swap, results/swap/h200.json
+    f32-errors   errors of f32 products, results/h200.json
+    swap         the picture and the times of a model after a swap, results/h200.json
     *-sums       what accumulators lose: sums_tables.py
     others       the cases of TABLES[NAME], results/h200.json
 
 A test compares the pages with the results.
 """
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
-from benchmarks import RESULTS
-from benchmarks.fp32_errors import table as error_table
-from benchmarks.report import measured, sums_tables
+from benchmarks import RESULTS, current
+from benchmarks.report import f32_table, sums_tables
+from benchmarks.report.models_table import CALLS, in_order
 from tcgemm import _tables
-from tcgemm.measure import command_line, results_file
+from tcgemm.measure import command_line, results
+from tcgemm.measure.results import Results
+from tcgemm.measure.work import DENSE, TORCH
 
 DOCS = RESULTS.parents[1] / "docs"
 GPU = "NVIDIA H200"
 BETWEEN = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 
-# Name of the table -> {key of a case without the GPU: its text in front of the size}.
+# Name of the table -> {key of a case: its text in front of the size}.
 TABLES: dict[str, dict[str, str]] = {
     "dense": {
-        "mm/bf16/TN/4096/4096/4096/1/f32/none/True/squares": "bf16",
-        "mm/bf16/TN/8192/8192/8192/1/f32/none/True/squares": "bf16",
-        "mm/bf16/TN/4095/4095/4095/1/f32/none/True/squares": "bf16",
-        "mm/bf16/TN/16/4096/4096/1/f32/none/True/small-m": "bf16, few rows",
-        "mm/bf16/TN/64/64/65536/1/f32/none/True/long-k": "bf16, long K",
-        "linear/bf16/TN/4096/4096/4096/1/f32/bias+relu/True/epilogue": "bf16, bias, relu",
-        "linear/bf16/TN/4096/4096/4096/1/f32/bias+residual/True/epilogue": "bf16, bias, residual",
-        "mm/f64/TN/4096/4096/4096/1/f64/none/True/f64": "f64",
+        "squares/mm/bf16/TN/4096/4096/4096/f32": "bf16",
+        "squares/mm/bf16/TN/8192/8192/8192/f32": "bf16",
+        "squares/mm/bf16/TN/4095/4095/4095/f32": "bf16",
+        "small-m/mm/bf16/TN/16/4096/4096/f32": "bf16, few rows",
+        "long-k/mm/bf16/TN/64/64/65536/f32": "bf16, long K",
+        "epilogue/linear/bf16/TN/4096/4096/4096/f32/bias+relu": "bf16, bias, relu",
+        "epilogue/linear/bf16/TN/4096/4096/4096/f32/bias+residual": "bf16, bias, residual",
+        "f64/mm/f64/TN/4096/4096/4096/f64": "f64",
     },
     "eight-bits": {
-        "mm/e4m3/TN/4096/4096/4096/1/promoted/tensor-scales/True/fp8": "e4m3, `tensor` scales",
-        "mm/e4m3/TN/4096/4096/4096/1/fast/tensor-scales/True/fp8": 'the same, `"fast"`',
-        "mm/e4m3/TN/4096/4096/4096/1/promoted/row-scales/True/scales": "e4m3, `row` scales",
-        "mm/e4m3/TN/4096/4096/4096/1/promoted/1x128-scales/True/scales": "e4m3, `1x128` scales",
-        "mm/e4m3/TN/4096/4096/4096/1/promoted/128x128-scales/True/scales": "e4m3, `128x128` scales",
-        "mm/e4m3/TN/16/4096/4096/1/promoted/tensor-scales/True/fp8": "e4m3, few rows",
-        "mm/s8/TN/4096/4096/4096/1/s32/none/True/int8": "int8, TN",
-        "mm/s8/NN/4096/4096/4096/1/s32/none/True/int8": "int8, NN",
+        "fp8/mm/e4m3/TN/4096/4096/4096/promoted/tensor-scales": "e4m3, `tensor` scales",
+        "fp8/mm/e4m3/TN/4096/4096/4096/fast/tensor-scales": 'the same, `"fast"`',
+        "scales/mm/e4m3/TN/4096/4096/4096/promoted/row-scales": "e4m3, `row` scales",
+        "scales/mm/e4m3/TN/4096/4096/4096/promoted/1x128-scales": "e4m3, `1x128` scales",
+        "scales/mm/e4m3/TN/4096/4096/4096/promoted/128x128-scales": "e4m3, `128x128` scales",
+        "fp8/mm/e4m3/TN/16/4096/4096/promoted/tensor-scales": "e4m3, few rows",
+        "int8/mm/s8/TN/4096/4096/4096/s32": "int8, TN",
+        "int8/mm/s8/NN/4096/4096/4096/s32": "int8, NN",
     },
     "sparse": {
-        "mm/bf16/TN/8192/8192/8192/1/f32/sparse/True/sparse-mm": "bf16",
-        "mm/bf16/TN/16/28672/4096/1/f32/sparse/True/sparse-mm": "bf16, few rows",
-        "mm/e4m3/TN/8192/8192/8192/1/fast/sparse/True/sparse-mm": "e4m3",
-        "mm/s8/TN/8192/8192/8192/1/s32/sparse/True/sparse-mm": "int8",
-        "mm/tf32/TN/8192/8192/8192/1/f32/sparse/True/sparse-mm": "float32 as tf32 (1:2)",
+        "sparse-mm/mm/bf16/TN/8192/8192/8192/f32/sparse": "bf16",
+        "sparse-mm/mm/bf16/TN/16/28672/4096/f32/sparse": "bf16, few rows",
+        "sparse-mm/mm/e4m3/TN/8192/8192/8192/fast/sparse": "e4m3",
+        "sparse-mm/mm/s8/TN/8192/8192/8192/s32/sparse": "int8",
+        "sparse-mm/mm/tf32/TN/8192/8192/8192/f32/sparse": "float32 as tf32 (1:2)",
     },
     "float32": {
-        "mm/f32/TN/1024/1024/1024/1/f32/none/True/highest": "`highest`",
-        "mm/f32/TN/4096/4096/4096/1/f32/none/True/highest": "`highest`",
-        "mm/f32/TN/4096/4096/4096/1/f32/spread/True/highest": "`highest`, rows span 2^40",
-        "linear/f32/TN/4096/4096/4096/1/f32/prepared/True/highest": "`highest`, prepared weight",
-        "linear/f32/TN/16/4096/4096/1/f32/prepared/True/highest": "the same, few rows",
-        "mm/f32/TN/128/128/32768/1/f32/none/True/highest": "`highest`, long K",
-        "mm/tf32/TN/4096/4096/4096/1/f32/none/True/tf32": "`high`",
-        "mm/tf32/TN/16/4096/4096/1/f32/none/True/tf32": "`high`, few rows",
+        "highest/mm/f32/TN/1024/1024/1024/f32": "`highest`",
+        "highest/mm/f32/TN/4096/4096/4096/f32": "`highest`",
+        "highest/mm/f32/TN/4096/4096/4096/f32/spread": "`highest`, rows span 2^40",
+        "highest/linear/f32/TN/4096/4096/4096/f32/prepared": "`highest`, prepared weight",
+        "highest/linear/f32/TN/16/4096/4096/f32/prepared": "the same, few rows",
+        "highest/mm/f32/TN/128/128/32768/f32": "`highest`, long K",
+        "tf32/mm/tf32/TN/4096/4096/4096/f32": "`high`",
+        "tf32/mm/tf32/TN/16/4096/4096/f32": "`high`, few rows",
     },
 }
-# Times of sizes beside 4096, relative to 4096 x 4096 x 4096: dtype -> the rest of the key.
+# Times of sizes beside 4096, relative to 4096 x 4096 x 4096: dtype -> (set, accumulation).
 RAGGED = {
-    "bf16": "f32/none/True/squares",
-    "tf32": "f32/none/True/tf32",
-    "e4m3": "promoted/none/True/fp8",
-    "s8": "s32/none/True/int8",
-    "f64": "f64/none/True/f64",
+    "bf16": ("squares", "f32"),
+    "tf32": ("tf32", "f32"),
+    "e4m3": ("fp8", "promoted"),
+    "s8": ("int8", "s32"),
+    "f64": ("f64", "f64"),
 }
 RAGGED_SIZES = ((4095, 4096, 4096), (4096, 4095, 4096), (4096, 4097, 4096), (4096, 4096, 4095))
 FULL = (4096, 4096, 4096)
 ERROR_DEPTHS = (1, 64, 512, 4096)
-Rows = dict[str, dict[str, Any]]
-
-
-def rows_of(results: dict[str, Any]) -> Rows:
-    """{key of a case without the GPU: its row and its details}."""
-    gpu = f"/{GPU}"
-    return {
-        results_file.key(row).removesuffix(gpu): {
-            **results["details"].get(results_file.key(row), {}),
-            **row,
-        }
-        for row in results["rows"]
-        if results_file.key(row).endswith(gpu)
-    }
 
 
 def microseconds(us: float) -> str:
     return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} us"
 
 
-def ratios(rows: Rows, name: str) -> str:
+def ratios(measured: Results, name: str) -> str:
     """The table of times, and how many times torch's speed they are."""
     dense = name == "sparse"
     heads = [f"on an {GPU}", "m x n x k", "time", "x torch's speed", "torch's call"]
     heads += ["x torch's dense speed"] if dense else []
     lines = []
     for key, text in TABLES[name].items():
-        row = rows[key]
+        row = measured.by_key[key]
+        mark = f" {current.MARK}" if current.reason(row, GPU) else ""
         cells = [text, f"{row['m']} x {row['n']} x {row['k']}", microseconds(row["us"])]
-        cells += [f"{row['ratio']:.2f}", row["baseline"]]
-        cells += [f"{row.get('dense_us', row['baseline_us']) / row['us']:.2f}"] * dense
+        cells += [f"{row['ratios'][TORCH]:.2f}{mark}", row["baselines"][TORCH]["name"]]
+        cells += [f"{row['ratios'].get(DENSE, row['ratios'][TORCH]):.2f}"] * dense
         lines.append(cells)
-    return _tables.markdown(heads, lines)
+    table = _tables.markdown(heads, lines)
+    return f"{table}\n\n{current.FOOTNOTE}" if current.MARK in table else table
 
 
-def ragged(rows: Rows) -> str:
-    """The table of sizes whose rows are no multiple of 16 bytes."""
+def ragged(measured: Results) -> str:
+    """The table of sizes whose rows are no multiple of 16 bytes; "-" for one without a row."""
     heads = ["time (4096 x 4096 x 4096: 1)", *(f"{m} x {n} x {k}" for m, n, k in RAGGED_SIZES)]
+    rows = current.without_stale(measured).by_key
     lines = []
-    for dtype, rest in RAGGED.items():
+    for dtype, (name, accumulation) in RAGGED.items():
         us = {
-            (m, n, k): rows[f"mm/{dtype}/TN/{m}/{n}/{k}/1/{rest}"]["us"]
-            for m, n, k in (FULL, *RAGGED_SIZES)
+            size: rows[key]["us"]
+            for size in (FULL, *RAGGED_SIZES)
+            if (key := "/".join(map(str, (name, "mm", dtype, "TN", *size, accumulation)))) in rows
         }
-        lines.append([dtype, *(f"{us[size] / us[FULL]:.2f}" for size in RAGGED_SIZES)])
+        full = us.get(FULL)
+        cells = [f"{us[size] / full:.2f}" if full and size in us else "-" for size in RAGGED_SIZES]
+        lines.append([dtype, *cells])
     return _tables.markdown(heads, lines)
 
 
-def swap(results: dict[str, Any] | None) -> str:
-    """The picture of a model after a swap, and its times; nothing without results."""
-    if results is None:
+def swap(measured: Results) -> str:
+    """The picture of a model after a swap, and its times; nothing without rows."""
+    rows = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
+    if not rows:
         return ""
-    variants = results["variants"]
-    names = [variant["variant"] for variant in variants]
-    us = {(row["variant"], row["tokens"], row["mode"]): row["us"] for row in results["rows"]}
-    image = f"![Speed and memory of a model after swap_linear, {GPU}](../pictures/swap_h200.svg)"
+    names = list(dict.fromkeys(row["function"] for row in in_order(rows)))
+    marks = {results.key(row): current.reason(row, GPU) and f" {current.MARK}" for row in rows}
+    cells = {
+        (row["graph"], row["tokens"], row["function"]): microseconds(row["us"])
+        + marks[results.key(row)]
+        for row in rows
+    }
     lines = []
-    for mode, place in (("graph", "in a CUDA graph"), ("eager", "called from Python")):
-        for count in sorted({count for _, count, _ in us}):
-            times = [microseconds(us[name, count, mode]) for name in names]
+    for graph, place in CALLS.items():
+        for count in sorted({row["tokens"] for row in rows}):
+            times = [cells.get((graph, count, name), "-") for name in names]
             lines.append([f"{count} token{'s' * (count > 1)}, {place}", *times])
-    memory = [f"{variant['weight_bytes'] / 1e9:.2f} GB" for variant in variants]
-    differences = [f"{100 * variant['difference']:.2g} %" for variant in variants]
-    lines += [["memory of the model", *memory], ["outputs differ from torch's by", *differences]]
-    table = _tables.markdown([f"one forward on an {GPU}", *names], lines)
-    return f"{image}\n\n{table}"
+    facts = {row["function"]: row["facts"] for row in rows}
+    memory = [f"{facts[name]['held_bytes'] / 1e9:.2f} GB" for name in names]
+    errors = [
+        f"{100 * facts[name]['error']:.2g} %" if "error" in facts[name] else "-" for name in names
+    ]
+    lines += [["memory of the model", *memory], ["error of the logits", *errors]]
+    parts = [_tables.markdown([f"one forward on an {GPU}", *names], lines)]
+    if any(marks.values()):
+        parts.append(current.FOOTNOTE)
+    if not all(marks.values()):
+        picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
+        title = f"Speed and memory of a model after swap_linear, {GPU}"
+        parts.insert(0, f"![{title}](../pictures/{picture})")
+    return "\n\n".join(parts)
 
 
-def tables(results: Path = RESULTS) -> dict[str, str]:
+def tables(folder: Path = RESULTS) -> dict[str, str]:
     """Name of a table -> its text."""
-    name = results_file.file_name(GPU)
-    rows = rows_of(results_file.load(results / name))
-    errors = json.loads((results / "errors" / name).read_text())["rows"]
-    texts = {title: ratios(rows, title) for title in TABLES}
-    path = results / "swap" / name
-    after = measured.load(path) if path.exists() else None
-    texts |= {"f32-errors": error_table.markdown(errors, ERROR_DEPTHS)}
-    return texts | {"ragged": ragged(rows), "swap": swap(after)} | sums_tables.tables()
+    measured = Results.load(results.path_in(folder, GPU))
+    texts = {title: ratios(measured, title) for title in TABLES}
+    errors = f32_table.rows_of(current.without_stale(measured).rows)
+    texts |= {"f32-errors": f32_table.markdown(errors, ERROR_DEPTHS)}
+    return texts | {"ragged": ragged(measured), "swap": swap(measured)} | sums_tables.tables()
 
 
 def pages(docs: Path = DOCS) -> list[Path]:

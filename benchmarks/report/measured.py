@@ -1,4 +1,4 @@
-"""The pictures of measured rows. Each function takes the content of one file of results.
+"""The pictures of measured rows. None stands for a picture without any current row.
 
 swap, models    bars of x torch's speed, each with its name and its number beside it
 sums, chain     errors of long sums and of chains, of benchmarks/results/numerics/emulated.json,
@@ -12,16 +12,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import RESULTS
-from benchmarks.models.record import Results, Row
-from benchmarks.models.variants import BASELINE, DECODE, VARIANTS
+from benchmarks import RESULTS, current
+from benchmarks.experiments.models import DECODE
+from benchmarks.report.models_table import CALLS, in_order
+from benchmarks.report.overview import products, ratio
 from tcgemm import _plots
 from tcgemm._plots import BLUE, INK, SOFT
 from tcgemm.measure.cases import FORWARD, RAGGED_SQUARES, SQUARES
+from tcgemm.measure.results import Results, Row
+from tcgemm.measure.work import TORCH
 from tcgemm.typing import Layout, words
 
 EMULATED = RESULTS / "numerics" / "emulated.json"
-CALLS = {"graph": "in a CUDA graph", "eager": "called from Python"}
 Bars = dict[str, float]  # name -> length
 Lines = dict[str, dict[int, float]]  # name -> {x: y}
 
@@ -53,14 +55,20 @@ def bar_rows(title: str, source: str, rows: dict[str, dict[str, Bars]]) -> "_plo
         for axes, (panel, bars) in zip(places, panels.items(), strict=True):
             lengths = [bars.get(name, math.nan) for name in names[row]]
             _plots.bars(axes, names[row], lengths, colours)
-            axes.axvline(bars[BASELINE], color=INK, linewidth=1)
+            axes.axvline(bars[TORCH], color=INK, linewidth=1)
             axes.set_title(panel, loc="left", size="small", color=SOFT)
     return figure
 
 
 def bar_name(variant: str) -> str:
-    """ "tcgemm QuantLinear int8", "torch.compile"."""
-    return variant if variant.startswith(BASELINE) else f"tcgemm {variant}"
+    """ "tcgemm QuantLinear int8", "torch compiled"."""
+    return variant if variant.startswith(TORCH) else f"tcgemm {variant}"
+
+
+def of_set(measured: Results, name: str) -> list[Row]:
+    """The current rows of a set of models that have a time."""
+    rows = current.without_stale(measured).rows
+    return in_order(row for row in rows if row["set"] == name and row["us"])
 
 
 def speed_rows(
@@ -70,60 +78,55 @@ def speed_rows(
     result: dict[str, dict[str, Bars]] = {}
     for row in rows:
         panel = result.setdefault(title_of(row), {}).setdefault(panel_of(row), {})
-        panel[bar_name(row["variant"])] = row["ratio"]
+        panel[bar_name(row["function"])] = ratio(row) or 1.0
     return result
 
 
-def swap(results: dict[str, Any]) -> "_plots.Figure":
-    """Speed and memory of a model after swap_linear, of swap/<gpu>.json."""
-    header, model = results["header"], results["header"]["model"]
-    rows = speed_rows(
-        sorted(results["rows"], key=lambda row: (row["mode"] == "eager", row["tokens"])),
-        lambda row: f"x torch's speed, {CALLS[row['mode']]}",
+def source_of(measured: Results, rows: Iterable[Row]) -> str:
+    """Where the numbers come from."""
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    return f"decoder blocks in bf16; torch {measured.header.get('torch')}, commit {commits}"
+
+
+def swap(measured: Results) -> "_plots.Figure | None":
+    """Speed and memory of a model after swap_linear."""
+    rows = of_set(measured, "swap")
+    if not rows:
+        return None
+    parts = speed_rows(
+        sorted(rows, key=lambda row: (not row["graph"], row["tokens"])),
+        lambda row: f"x torch's speed, {CALLS[row['graph']]}",
         lambda row: f"{row['tokens']} token{'s' * (row['tokens'] > 1)}",
     )
-    memory = {bar_name(each["variant"]): each["weight_bytes"] / 1e9 for each in results["variants"]}
-    rows["Memory"] = {"GB that the model holds": memory}
-    source = (
-        f"{model['blocks']} decoder blocks of Llama 3 8B's shape, {model['weights'] / 1e9:.2f} "
-        f"billion weights, {header['dtype']}, one forward; torch {header['torch']}, "
-        f"commit {header['commit']}"
-    )
-    return bar_rows(f"A model after swap_linear, {header['gpu']}", source, rows)
+    memory = {bar_name(row["function"]): row["facts"]["held_bytes"] / 1e9 for row in rows}
+    parts["Memory"] = {"GB that the model holds": memory}
+    source = f"{rows[0]['blocks']} {source_of(measured, rows)}; one forward"
+    return bar_rows(f"A model after swap_linear, {measured.header['gpu']}", source, parts)
 
 
-def shown(results: Results) -> list[Row]:
+def shown(measured: Results) -> list[Row]:
     """The rows of the picture: those in a CUDA graph, and of a task without these the others."""
-    rows = [row for row in results["rows"] if row["ratio"]]
-    captured = {row["task"] for row in rows if row["mode"] == "graph"}
-    return [row for row in rows if (row["mode"] == "graph") == (row["task"] in captured)]
-
-
-def names_of(rows: list[Row]) -> list[str]:
-    """The variants in the order of VARIANTS. Unknown variants come last."""
-    names = {row["variant"]: None for row in rows}
-    ordered = [variant.name for variant in VARIANTS if variant.name in names]
-    return list(dict.fromkeys([*ordered, *names]))
+    rows = of_set(measured, "models")
+    captured = {row["task"] for row in rows if row["graph"]}
+    return [row for row in rows if row["graph"] == (row["task"] in captured)]
 
 
 def title_of(row: Row) -> str:
     """The title of the panels of a row."""
     task = f"Training step, {row['batch']} x {row['tokens']} tokens"
     if row["task"] == DECODE:
-        task = f"Decode, {row['batch']} sequence{'s' * (row['batch'] > 1)}, {CALLS[row['mode']]}"
+        task = f"Decode, {row['batch']} sequence{'s' * (row['batch'] > 1)}, {CALLS[row['graph']]}"
     return f"{task}: x torch's speed"
 
 
-def models(results: Results) -> "_plots.Figure":
-    """Speed of training steps and of decode, of models/<gpu>.json."""
-    header, rows = results["header"], shown(results)
-    models, variants = list(results["models"]), names_of(rows)
-    rows.sort(key=lambda row: variants.index(row["variant"]))
-    rows.sort(key=lambda row: (row["task"] == DECODE, row["batch"], models.index(row["model"])))
+def models(measured: Results) -> "_plots.Figure | None":
+    """Speed of training steps and of decode."""
+    rows = sorted(shown(measured), key=lambda row: (row["task"] == DECODE, row["batch"]))
+    if not rows:
+        return None
     panels = speed_rows(rows, title_of, lambda row: f"{row['model']}, {row['blocks']} blocks")
-    commits = ", ".join(sorted({row["commit"] for row in rows}))
-    source = f"decoder blocks in bf16; torch {header.get('torch')}, commit {commits}"
-    return bar_rows(f"Llama-like models, {header.get('gpu')}", source, panels)
+    title = f"Llama-like models, {measured.header.get('gpu')}"
+    return bar_rows(title, source_of(measured, rows), panels)
 
 
 # Lines
@@ -173,33 +176,32 @@ PANELS = {
 }
 
 
-def square_rows(results: Results) -> list[Row]:
+def square_rows(measured: Results) -> list[Row]:
     """The rows of square products. Dtypes other than 16 bits are in TN and NN."""
     return [
         row
-        for row in results["rows"]
-        if row["set"] in SETS and row["op"] == "mm" and row["m"] == row["n"] == row["k"]
+        for row in products(measured)
+        if row["set"] in SETS and row["function"] == "mm" and row["m"] == row["n"] == row["k"]
         if row["dtype"] in ("bf16", "f16") or row["layout"] in FORWARD
         if row["m"] in SQUARES + RAGGED_SQUARES
-        if row["ratio"] and row["graph"]
-        if row["epilogue"] == ("tensor-scales" if row["set"] == "fp8" else "none")
+        if row["epilogue"] == ("tensor-scales" if row["set"] == "fp8" else "")
     ]
 
 
-def squares(results: Results) -> "_plots.Figure | None":
-    """x torch's speed by size, of <gpu>.json: a panel for each dtype, a line for each layout."""
+def squares(measured: Results) -> "_plots.Figure | None":
+    """x torch's speed by size: a panel for each dtype, a line for each layout."""
     panels: dict[str, Lines] = {}
     layouts = words(Layout)
-    rows = sorted(square_rows(results), key=lambda row: (layouts.index(row["layout"]), row["m"]))
+    rows = sorted(square_rows(measured), key=lambda row: (layouts.index(row["layout"]), row["m"]))
     for title, (dtype, is_aligned) in PANELS.items():
         for row in rows:
             if (row["dtype"], row["m"] % 8 == 0) == (dtype, is_aligned):
                 name = row["layout"] + ', precision="fast"' * (row["accumulation"] == "fast")
                 line = panels.setdefault(title, {}).setdefault(name, {})
-                line[row["m"]] = row["ratio"]
+                line[row["m"]] = row["ratios"][TORCH]
     if not panels:
         return None
-    title = f"Square products on {results['header'].get('gpu', '?')}: x torch's speed"
+    title = f"Square products on {measured.header.get('gpu', '?')}: x torch's speed"
     figure = _plots.line_panels(title, panels, ("M = N = K", "x torch's speed"), 4, sharey=False)
     for axes in figure.axes[: len(panels)]:
         axes.axhline(1, color=INK, linewidth=1)

@@ -1,83 +1,96 @@
-"""The tables of benchmarks/results/models/<gpu>.json for the pages of results."""
+"""The tables of whole models, for the pages of results: the rows of the set models."""
 
-from typing import Any
+from collections.abc import Iterable
 
-from benchmarks.models.record import Results, Row
-from benchmarks.models.variants import DECODE, TRAIN
-from benchmarks.report.measured import CALLS, names_of
+from benchmarks import current
+from benchmarks.experiments.models import DECODE, TRAIN, VARIANTS
+from benchmarks.experiments.side_by_side import COMPILED
 from tcgemm import _tables
+from tcgemm.measure.results import Results, Row
+from tcgemm.measure.work import TORCH
 
 TITLES = {TRAIN: "Training steps", DECODE: "Decode"}
+CELL = "A cell has tokens a second, x torch's speed in bold, the memory of "
 NOTES = {
-    TRAIN: "A cell has tokens a second, x torch's speed in bold, the memory of model, gradients, "
-    "optimizer and step, and the loss after the measured steps, with the same weights and data.",
-    DECODE: "A cell has tokens a second, x torch's speed in bold, the memory of model, cache and "
-    "step, and the error of the logits: the norm of their difference from torch's in float32, over "
-    "the norm of these. Weights and tokens are random; a trained model has other errors.",
+    TRAIN: f"{CELL}model, gradients, optimizer and step, and the loss after the measured steps, "
+    "with the same weights and data.",
+    DECODE: f"{CELL}model, cache and step, and the error of the logits: the norm of their "
+    "difference from torch's in float32, over the norm of these. Weights and tokens are random; a "
+    "trained model has other errors.",
 }
 ABOUT = (
     "A stack of Llama's decoder blocks with the sizes of the model that names the line, but fewer "
-    "blocks, and a vocabulary of {vocabulary}. Weights are bf16. The layers that lose bits leave "
-    "the head to torch."
+    "blocks, and a vocabulary of 32768. Weights are bf16. The layers that lose bits leave the head "
+    "to torch."
 )
+CALLS = {True: "in a CUDA graph", False: "called from Python"}
 
 
-def cell(row: Row | None) -> str:
-    """'61200, **1.08**, 21.4 GB, loss 8.31' of a row; 'failed' or a dash without a time."""
-    if row is None:
-        return "-"
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """The rows in the order of VARIANTS, each compiled one after its own. Others come last."""
+    places = {name: place for place, name in enumerate(VARIANTS)}
+
+    def place(row: Row) -> tuple[int, str]:
+        name = row["function"]
+        return places.get(name.removesuffix(COMPILED), len(places)), name
+
+    return sorted(rows, key=place)
+
+
+def cell(row: Row, mark: str) -> str:
+    """'61200, **1.08**, 21.4 GB, loss 8.31' of a row; 'failed' without a time."""
     if row["us"] is None:
         return "failed"
-    parts = [f"{row['tokens_per_second']:.4g}" if row["tokens_per_second"] < 1e4 else ""]
-    parts[0] = parts[0] or f"{round(row['tokens_per_second'], -2):.0f}"
-    parts += [f"**{row['ratio']:.2f}**"] if row["ratio"] else []
-    parts += [f"{row['peak_bytes'] / 1e9:.2f} GB"] if row["peak_bytes"] else []
-    parts += [] if row["loss"] is None else [f"loss {row['loss']:.3f}"]
-    parts += [] if row["error"] is None else [f"{100 * row['error']:.2g} %"]
-    return ", ".join(parts)
+    facts, tokens = row["facts"], row["batch"] * (row["tokens"] if row["task"] == TRAIN else 1)
+    rate = tokens / row["us"] * 1e6
+    parts = [f"{rate:.4g}" if rate < 1e4 else f"{round(rate, -2):.0f}"]
+    parts += [f"**{row['ratios'].get(TORCH, 1.0):.2f}**"]
+    parts += [f"{facts['peak_bytes'] / 1e9:.2f} GB"] if "peak_bytes" in facts else []
+    parts += [f"loss {facts['loss']:.3f}"] if "loss" in facts else []
+    parts += [f"{100 * facts['error']:.2g} %"] if "error" in facts else []
+    return ", ".join(parts) + (f" {mark}" if mark else "")
 
 
 def line_of(row: Row) -> str:
     """The label of a table's line."""
     text = f"{row['model']}, {row['blocks']} blocks, {row['batch']} x {row['tokens']}"
-    return text if row["task"] == TRAIN else f"{text}, {CALLS[row['mode']]}"
+    return text if row["task"] == TRAIN else f"{text}, {CALLS[row['graph']]}"
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[Row], gpu: str) -> str:
     """One line a model, number of sequences and mode; one column a variant."""
-    names = names_of(rows)
-    cells = {(line_of(row), row["variant"]): row for row in rows}
+    marks = [current.MARK if current.reason(row, gpu) else "" for row in rows]
+    names = dict.fromkeys(row["function"] for row in in_order(rows))
+    cells = {
+        (line_of(row), row["function"]): cell(row, mark)
+        for row, mark in zip(rows, marks, strict=True)
+    }
     lines = dict.fromkeys(line_of(row) for row in rows)
-    texts = ([line, *(cell(cells.get((line, name))) for name in names)] for line in lines)
-    return _tables.markdown(["", *names], texts)
+    texts = ([line, *(cells.get((line, name), "-") for name in names)] for line in lines)
+    text = _tables.markdown(["", *names], texts)
+    return f"{text}\n\n{current.FOOTNOTE}" if any(marks) else text
 
 
 def failures(rows: list[Row]) -> list[str]:
     """One line for each variant that could not be measured, with the reason."""
     return [
-        f"- {row['variant']}, {row['task']}, {line_of(row)}: {row['failure']}"
+        f"- {row['function']}, {row['task']}, {line_of(row)}: {row['why']}"
         for row in rows
         if row["us"] is None
     ]
 
 
-def parts(results: Results, picture: str | None) -> list[str]:
-    """Titles, notes and tables of a file; nothing of a file without rows.
-
-    picture: the path of the picture from the page, or None.
-    """
-    rows = results["rows"]
+def parts(measured: Results, picture: list[str]) -> list[str]:
+    """Titles, notes and tables of a file, with the lines of its picture; nothing without rows."""
+    rows = [row for row in measured.rows if row["set"] == "models"]
     if not rows:
         return []
-    header: dict[str, Any] = results["header"]
-    sizes = sorted({sizes["vocabulary"] for sizes in results["models"].values()})
     commits = ", ".join(sorted({row["commit"] for row in rows}))
-    about = ABOUT.format(vocabulary=" or ".join(map(str, sizes)))
-    result = ["### Models", f"{about} torch {header.get('torch')}, commit {commits}."]
-    result += [f"![Training and decode, {header.get('gpu')}]({picture})"] if picture else []
+    result = ["### Models", f"{ABOUT} torch {measured.header.get('torch')}, commit {commits}."]
+    result += picture
     for task, title in TITLES.items():
         if part := [row for row in rows if row["task"] == task]:
-            result += [f"#### {title}", NOTES[task], table(part)]
+            result += [f"#### {title}", NOTES[task], table(part, measured.header.get("gpu", ""))]
             if sentences := failures(part):
                 result.append("\n".join(sentences))
     return result

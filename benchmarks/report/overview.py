@@ -6,92 +6,113 @@
     picture    a figure: one dot for each measured product, one row for each group
 
 A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and the passes that prune
-and compress have tables of their own.
+and compress have tables of their own. Stale rows count nowhere here.
 """
 
 import re
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from functools import partial
 from statistics import geometric_mean as mean
+from typing import NamedTuple
 
+from benchmarks import current
+from benchmarks.targets import set_of
 from tcgemm import _plots, _tables
 from tcgemm._plots import GREEN, INK, RED, SOFT
+from tcgemm.measure import cases
 from tcgemm.measure.case import PASSES
+from tcgemm.measure.results import Results, Row
+from tcgemm.measure.work import TORCH
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
 SIXTEEN = ("f16", "bf16")
+PUBLISHED = "doc000"  # the set of published sizes, which has a command and a page of its own
 SHORT_SIDE = 128  # a product with no more rows than this is bound by reading the weight
 
 
-@dataclass(frozen=True)
-class Group:
-    """Measured products of one kind. `condition` says whether a row belongs to it."""
-
-    name: str
-    baseline: str
-    condition: Callable
-
-    def ratios(self, rows):
-        return sorted(row["ratio"] for row in rows if is_product(row) and self.condition(row))
+def ratio(row: Row) -> float | None:
+    """x times torch's speed; None if torch was not measured."""
+    return row["ratios"].get(TORCH)
 
 
-def is_product(row):
+def dense_and_sparse(measured: Results) -> Results:
+    """The rows of the sets of products, without those of published sizes."""
+    names = {*cases.NAMES} - {PUBLISHED}
+    rows = (row for row in measured.rows if set_of(row).partition(":")[0] in names)
+    return Results.of(rows, measured.header)
+
+
+def is_product(row: Row) -> bool:
     """A product on a GPU that torch runs too, by the kernel that the planner chose."""
-    return row["ratio"] and row["graph"] and row["op"] not in PASSES and ":" not in row["set"]
+    return bool(
+        ratio(row) and row["graph"] and row["function"] not in PASSES and ":" not in row["set"]
+    )
 
 
-def _is_dense(row, *dtypes):
+def products(results: Results) -> list[Row]:
+    """The products that a summary may rest on."""
+    rows = current.without_stale(dense_and_sparse(results)).rows
+    return [row for row in rows if is_product(row)]
+
+
+def _is_dense(row: Row, *dtypes: str) -> bool:
     return row["set"] != "sparse-mm" and row["dtype"] in dtypes
 
 
-def is_aligned(row):
+def is_aligned(row: Row) -> bool:
+    """Are the sizes multiples of ALIGNED?"""
     return all(row[size] % ALIGNED == 0 for size in "mnk")
 
 
-def is_short(row):
+def is_short(row: Row) -> bool:
     """Few rows or columns, so that the product reads more than it computes."""
     return min(row["m"], row["n"]) <= SHORT_SIDE
 
 
-def _is_16_bits(row, *, aligned):
+def _is_16_bits(row: Row, *, aligned: bool) -> bool:
     return _is_dense(row, *SIXTEEN) and is_aligned(row) == aligned
 
 
-def _is_sparse(row, *, tf32):
+def _is_sparse(row: Row, *, tf32: bool) -> bool:
     return row["set"] == "sparse-mm" and (row["dtype"] == "tf32") == tf32
 
 
+class Group(NamedTuple):
+    """Measured products of one kind. `condition` says whether a row belongs to it."""
+
+    name: str
+    baseline: str
+    condition: Callable[[Row], bool]
+
+
+SIXTEEN_BITS = "torch.mm, bmm, linear"
 GROUPS = (
     Group("float32, all bits", "torch.mm without TF32", lambda row: _is_dense(row, "f32")),
     Group("tf32", "torch.mm with TF32", lambda row: _is_dense(row, "tf32")),
     Group("float64", "torch.mm", lambda row: _is_dense(row, "f64")),
-    Group(
-        "f16, bf16: sizes in multiples of 8",
-        "torch.mm, bmm, linear",
-        lambda row: _is_16_bits(row, aligned=True),
-    ),
-    Group(
-        "f16, bf16: other sizes",
-        "torch.mm, bmm, linear",
-        lambda row: _is_16_bits(row, aligned=False),
-    ),
+    Group("f16, bf16: sizes in multiples of 8", SIXTEEN_BITS, partial(_is_16_bits, aligned=True)),
+    Group("f16, bf16: other sizes", SIXTEEN_BITS, partial(_is_16_bits, aligned=False)),
     Group("fp8 (e4m3)", "torch._scaled_mm", lambda row: _is_dense(row, "e4m3")),
     Group("int8", "torch._int_mm", lambda row: _is_dense(row, "s8")),
-    Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt", lambda row: _is_sparse(row, tf32=False)),
-    Group(
-        "tf32 1:2 sparse, beside dense", "torch.mm, dense", lambda row: _is_sparse(row, tf32=True)
-    ),
+    Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt", partial(_is_sparse, tf32=False)),
+    Group("tf32 1:2 sparse, beside dense", "torch.mm, dense", partial(_is_sparse, tf32=True)),
 )
 
 
-def measured_groups(results):
+def ratios_of(rows: Iterable[Row]) -> list[float]:
+    """The ratios of rows, the lowest first."""
+    return sorted(row["ratios"][TORCH] for row in rows)
+
+
+def measured_groups(results: Results) -> list[tuple[Group, list[float]]]:
     """[(group, its ratios)] of the groups that were measured."""
-    pairs = [(group, group.ratios(results["rows"])) for group in GROUPS]
+    rows = products(results)
+    pairs = [(group, ratios_of(filter(group.condition, rows))) for group in GROUPS]
     return [(group, ratios) for group, ratios in pairs if ratios]
 
 
-def table(results):
+def table(results: Results) -> str:
     """The Markdown table of all groups."""
     heads = ("operands", "compared with", "products", "x torch's speed, mean", "lowest", "highest")
     rows = []
@@ -104,41 +125,32 @@ def table(results):
 # When to use it, and when not.
 
 
-def _span(ratios):
+def _span(ratios: list[float]) -> str:
     """ "1.40 to 1.73", or one number."""
     low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
     return low if low == high else f"{low} to {high}"
 
 
-def _large_cubes(rows, dtype):
-    """Dense products with M = N = K from 2048 on."""
-    return [
-        row
-        for row in rows
-        if row["dtype"] == dtype and row["m"] == row["n"] == row["k"] >= 2048
-        if row["op"] == "mm" and is_product(row)
-        if row["set"] != "sparse-mm"
-    ]
+def _is_large_cube(row: Row, dtype: str) -> bool:
+    """Is it a dense product with M = N = K from 2048 on?"""
+    cube = row["m"] == row["n"] == row["k"] >= 2048
+    return cube and row["function"] == "mm" and _is_dense(row, dtype)
 
 
-def spans(results):
-    """The ratios that the lines name, by a word; an empty list where nothing was measured."""
-    rows = [row for row in results["rows"] if is_product(row)]
-    s8 = _large_cubes(rows, "s8")
-    sixteen = [row for row in rows if _is_dense(row, *SIXTEEN)]
-    aligned = [row for row in sixteen if is_aligned(row)]
-    kinds = {
-        "f32": _large_cubes(rows, "f32"),
-        "int8_tn": [row for row in s8 if row["layout"] == "TN"],
-        "int8_other": [row for row in s8 if row["layout"] != "TN"],
-        "odd": [row for row in sixteen if row["m"] % 2 and row["m"] >= 2047],
-        "sparse": [row for row in rows if _is_sparse(row, tf32=False)],
-        "aligned": [row for row in aligned if not is_short(row) and row["set"] != "long-k"],
-        "fp8": [row for row in rows if _is_dense(row, "e4m3")],
-        "few_rows": [row for row in aligned if row["set"] == "small-m"],
-        "long_k": [row for row in aligned if row["set"] == "long-k"],
-    }
-    return {name: sorted(row["ratio"] for row in part) for name, part in kinds.items()}
+# The ratios that the lines name, by a word, and the products that they are of.
+SPANS: dict[str, Callable[[Row], bool]] = {
+    "f32": lambda row: _is_large_cube(row, "f32"),
+    "int8_tn": lambda row: _is_large_cube(row, "s8") and row["layout"] == "TN",
+    "int8_other": lambda row: _is_large_cube(row, "s8") and row["layout"] != "TN",
+    "odd": lambda row: _is_dense(row, *SIXTEEN) and row["m"] % 2 == 1 and row["m"] >= 2047,
+    "sparse": lambda row: _is_sparse(row, tf32=False),
+    "aligned": lambda row: (
+        _is_16_bits(row, aligned=True) and not is_short(row) and row["set"] != "long-k"
+    ),
+    "fp8": lambda row: _is_dense(row, "e4m3"),
+    "few_rows": lambda row: _is_16_bits(row, aligned=True) and row["set"] == "small-m",
+    "long_k": lambda row: _is_16_bits(row, aligned=True) and row["set"] == "long-k",
+}
 
 
 LINES = (
@@ -157,11 +169,13 @@ LINES = (
 )
 
 
-def lines(results):
+def lines(results: Results) -> str:
     """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
-    ratios_of = {name: ratios for name, ratios in spans(results).items() if ratios}
-    values = {name: _span(ratios) for name, ratios in ratios_of.items()}
-    values |= {f"mean_{name}": f"{mean(ratios):.2f}" for name, ratios in ratios_of.items()}
+    rows = products(results)
+    spans = {name: ratios_of(filter(condition, rows)) for name, condition in SPANS.items()}
+    ratios_by_name = {name: ratios for name, ratios in spans.items() if ratios}
+    values = {name: _span(ratios) for name, ratios in ratios_by_name.items()}
+    values |= {f"mean_{name}": f"{mean(ratios):.2f}" for name, ratios in ratios_by_name.items()}
     names = {line: re.findall(r"{(\w+)}", line) for line in LINES}
     selection = [line for line in LINES if values.keys() >= set(names[line])]
     indent = {"width": 100, "subsequent_indent": "  ", "break_long_words": False}
@@ -173,12 +187,12 @@ def lines(results):
 LOWEST, HIGHEST = 1 / 16, 16
 
 
-def picture(results):
+def picture(results: Results) -> "_plots.Figure | None":
     """The figure; None where nothing was measured."""
     groups = measured_groups(results)
     if not groups:
         return None
-    title = f"tcgemm beside torch on {results['header'].get('gpu', '?')}"
+    title = f"tcgemm beside torch on {results.header.get('gpu', '?')}"
     figure = _plots.figure(860, 126 + 30 * len(groups), f"{title}: each dot is a measured product")
     axes = figure.subplots()
     beside = axes.get_yaxis_transform()  # x is a share of the width

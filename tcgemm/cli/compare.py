@@ -8,7 +8,7 @@ from tcgemm.cli import products
 from tcgemm.measure import command_line
 from tcgemm.measure.compare import Comparison, load
 from tcgemm.measure.compare.request import BASELINES
-from tcgemm.measure.compare.result import is_wrong
+from tcgemm.measure.results import is_wrong
 from tcgemm.typing import Activation, words
 
 EXAMPLES = """

@@ -22,8 +22,9 @@ import torch
 
 from tcgemm import _plots
 from tcgemm.cli.explain import dtype_of
-from tcgemm.measure import command_line, results_file
+from tcgemm.measure import command_line
 from tcgemm.measure.machine import facts
+from tcgemm.measure.results import commit
 from tcgemm.numerics import accumulation, chain, error_report, formats, integers, low_precision
 from tcgemm.numerics.data import DISTRIBUTIONS
 from tcgemm.numerics.device import Checked, device
@@ -127,7 +128,7 @@ def run(arguments: list[str]) -> int:
     for machine in comparisons:
         print(machine.sentence())
     if options.json:
-        header = facts("cuda" if comparisons else "cpu") | {"commit": results_file.commit()}
+        header = facts("cuda" if comparisons else "cpu") | {"commit": commit()}
         counts = {machine.name: machine.counts for machine in comparisons}
         _save(options.json, {"header": header, "compared": counts, **tables})
     return 1 if any(machine.counts[1] for machine in comparisons) else 0

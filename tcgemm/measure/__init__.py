@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from tcgemm.operands.packed import PackedWeight
-from tcgemm.ops.explanation import explain
+from tcgemm.ops.explanation import Explanation, explain
 from tcgemm.ops.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Plan(NamedTuple):
 
     kernel: str  # "cpu" if the product launches no kernel
     why: str
+    launch: str = ""  # the kernel with its cluster and its slices of k, as `name_of` writes them
 
 
 def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan:
@@ -58,7 +59,18 @@ def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan
         True
     """
     explanation = explain(a, b, **options)
-    return Plan(explanation.kernel or "cpu", explanation.why or "")
+    if not explanation.kernel:
+        return Plan("cpu", explanation.why or "")
+    return Plan(explanation.kernel, explanation.why or "", name_of(explanation))
+
+
+def name_of(explanation: Explanation) -> str:
+    """The kernel of a plan, with the CTAs of its cluster and its slices of k: "kernel@2/4".
+
+    With a "c" behind it, the CTAs of a cluster add the slices. tcgemm.explain takes the name.
+    """
+    suffix = "c" if explanation.cluster_adds else ""
+    return f"{explanation.kernel}@{explanation.cluster}/{explanation.slices}{suffix}"
 
 
 def kernel_name(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> str:

@@ -6,6 +6,7 @@
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
     2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
+    int4 weights   torch._weight_int4pack_mm
     passes         torch._cslt_compress, torch._sparse_semi_structured_tile
 
 torch raises an error for cases that it does not support, such as sizes that are not multiples of
@@ -239,6 +240,40 @@ class SemiStructuredLinear:
 
     def __call__(self, x: Tensor, index: int) -> Tensor:
         return torch.nn.functional.linear(x, self.weights[index])
+
+
+class Int4Gemm:
+    """torch's product of x with int4 weights (N, K) of random codes, for bf16.
+
+    The first call makes a weight for each x, so that a caller sees its errors. Call it with the
+    index of an x.
+    """
+
+    name: str = "torch._weight_int4pack_mm"
+    group: int = 128  # elements of a scale
+    most_rows: int = 128  # of x; with more it is far slower than the product of 16 bits
+    inner_tiles: int = 8  # of the order of the codes
+    x: Sequence[Tensor]
+    k: int
+    n: int
+    weights: list[tuple[Tensor, Tensor]]
+
+    def __init__(self, x: Sequence[Tensor], k: int, n: int) -> None:
+        self.x, self.k, self.n = x, k, n
+        self.weights = []
+
+    def _weight(self) -> tuple[Tensor, Tensor]:
+        """(codes in torch's order, scales with zeros)."""
+        device = self.x[0].device
+        codes = torch.randint(0, 256, (self.n, self.k // 2), device=device, dtype=torch.uint8)
+        shape = (self.k // self.group, self.n, 2)
+        scales = 0.01 * torch.randn(shape, device=device, dtype=torch.bfloat16)
+        return torch._convert_weight_to_int4pack(codes, self.inner_tiles), scales
+
+    def __call__(self, index: int) -> Tensor:
+        self.weights = self.weights or [self._weight() for _ in range(len(self.x))]
+        codes, scales = self.weights[index]
+        return torch._weight_int4pack_mm(self.x[index], codes, self.group, scales)
 
 
 def compress(weight: Tensor) -> Tensor:

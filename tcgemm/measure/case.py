@@ -14,6 +14,7 @@
                       sparse     b is 2:4 sparse
                       packed-int4-128  b is a packed weight of this format, with a scale for so many
                                        elements, or for a "row"
+                      and, xor, pm1  the operation of a product of bits
                       layer      linear as a module
                       to-bf16    s8 operands with a bf16 result
                       bias, an activation, residual, or the option of a pass
@@ -62,7 +63,6 @@ class Case:
     graph: bool = True  # False: the host time of a call is measured, without a CUDA graph
     set: str = ""
     kernel: str = ""
-    target: float = 0.0  # the target of the ratio to the baseline; 0: the case has none
     baseline: bool = True  # measure torch too?
     self_baseline: str = ""  # "TN" (that layout), "tensor-scales", "unprepared", "dense"
 

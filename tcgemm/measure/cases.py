@@ -18,29 +18,25 @@
 Sets whose name begins with "drawn-" are drawn by a seed: drawn.py has them. The sets smoke,
 smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
 
-A set is a function (dtypes, layouts) -> cases. The arguments replace the defaults of the set; None
-keeps them. Of a drawn set they choose cases.
+A set has parts. The dtypes and layouts of a call replace those of most parts; of others, and of
+drawn sets, they choose cases.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from tcgemm.measure import drawn, published_sizes
-from tcgemm.measure.case import FLOAT8, FLOATS, FORWARD, SCALES, Case
+from tcgemm.measure.case import FLOAT8, FLOATS, FORWARD, SCALES, Case, Operation
 from tcgemm.measure.operands import LAYOUTS
-from tcgemm.typing import Activation, words
+from tcgemm.typing import Activation, Float8Precision, Layout, words
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tcgemm.measure.case import Operation
-    from tcgemm.typing import Layout, MeasuredDType
-
-    Dtypes = Sequence[MeasuredDType] | None
-    Layouts = Sequence[Layout] | None
+Dtypes = Sequence[str] | None
+Layouts = Sequence[Layout] | None
+Size = tuple[int, int, int]  # m, n, k
 
 SQUARES = (512, 1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192, 16384)
 RAGGED_SQUARES = (511, 1000, 1023, 2047, 3001, 4095, 4098, 4100, 4104, 8191)
@@ -92,207 +88,209 @@ PREPARED = [(m, n, 4096) for n in (4096, 14336) for m in (16, 256, 4096)]
 CLIFF = (4088, 4095, 4097, 4101, 4104)  # sizes close to 4096, of M, of N, of K and of all three
 IRREGULAR = ((5000, 333, 777), (333, 5001, 2049), (100, 1000, 10000))
 RANDOM_SEED, RANDOM_CASES = 24, 32
+SMALL = ((96, 144, 256),)
+OTHERS: tuple[Layout, ...] = tuple(layout for layout in LAYOUTS if layout != "TN")
+FLOAT8_SUMS: tuple[str, ...] = words(Float8Precision)
 SMOKE = ((64, 64, 64), (65, 33, 17), (1, 40, 96))
 
 
-def _gemms(sizes, dtypes, layouts, **extra):
-    op = extra.pop("op", "mm")
-    return [
-        Case(op, dtype, layout, *size, **extra)
-        for dtype in dtypes
-        for layout in layouts
-        for size in sizes
-    ]
+def _cubes(*sizes: int) -> tuple[Size, ...]:
+    return tuple((size, size, size) for size in sizes)
 
 
-def _cubes(sizes):
-    return [(size, size, size) for size in sizes]
+class Part:
+    """Cases of one kind: each size in each dtype and layout.
+
+    The dtypes and layouts that a caller asks for replace those of the part. With `among`, only
+    these dtypes do; with `fixed`, the layouts that are asked for choose among those of the part.
+    """
+
+    sizes: tuple[Size, ...]
+    dtypes: Sequence[str]
+    layouts: Sequence[Layout]
+    among: Sequence[str] | None
+    fixed: bool
+    op: Operation
+    fields: dict[str, Any]
+
+    def __init__(
+        self,
+        sizes: Iterable[Size],
+        dtypes: Sequence[str] = ("bf16",),
+        layouts: Sequence[Layout] = ("TN",),
+        *,
+        among: Sequence[str] | None = None,
+        fixed: bool = False,
+        op: Operation = "mm",
+        **fields: Any,
+    ) -> None:
+        self.sizes, self.dtypes, self.layouts = tuple(sizes), dtypes, layouts
+        self.among, self.fixed, self.op, self.fields = among, fixed, op, fields
+
+    def cases(self, dtypes: Dtypes, layouts: Layouts) -> list[Case]:
+        """The cases for these dtypes and layouts; None keeps those of the part."""
+        names = dtypes or self.dtypes
+        if self.among is not None:
+            names = [name for name in names if name in self.among]
+        places: Sequence[Layout] = layouts or self.layouts
+        if self.fixed:
+            places = [layout for layout in self.layouts if layout in (layouts or LAYOUTS)]
+        return [
+            Case(self.op, dtype, layout, *size, **self._fields_of(dtype))
+            for dtype in names
+            for layout in places
+            for size in self.sizes
+        ]
+
+    def _fields_of(self, dtype: str) -> dict[str, Any]:
+        """Sums of sparse float8 products are not promoted."""
+        fast = "sparse" in self.fields.get("epilogue", "") and dtype in FLOAT8
+        return {"accumulation": "fast"} | self.fields if fast else self.fields
 
 
-def _beside_4096(dtypes, layouts):
+def _beside_4096(dtype: str) -> tuple[Part, Part]:
     """Sizes close to 4096. torch is measured only where M, N and K are all changed: the cases that
     change one of them compare tcgemm with itself at 4096."""
-    single = [
+    single: list[Any] = [
         tuple(size if index == dim else 4096 for index in range(3))
         for dim in range(3)
         for size in CLIFF
     ]
-    cubes = _gemms(_cubes((4096, *CLIFF)), dtypes, layouts or ("TN",))
-    return cubes + _gemms(single, dtypes, layouts or ("TN",), baseline=False)
+    return Part(_cubes(4096, *CLIFF), (dtype,)), Part(single, (dtype,), baseline=False)
 
 
-def _against_tn(dtypes, layouts):
+def _against_tn(dtype: str) -> Part:
     """The layouts that tensor cores cannot read. The second baseline is tcgemm with TN."""
-    other_layouts = [layout for layout in layouts or LAYOUTS if layout != "TN"]
-    return _gemms(_cubes((4096,)), dtypes, other_layouts, self_baseline="TN")
+    return Part(_cubes(4096), (dtype,), OTHERS, fixed=True, self_baseline="TN")
 
 
-def _squares(dtypes, layouts):
-    bf16 = dtypes or ("bf16",)
-    result = _gemms(_cubes(SQUARES + RAGGED_SQUARES), dtypes or FLOATS, layouts or FORWARD)
-    transposed_a = _cubes((1024, 2048, 4096, 8192, 4095))
-    result += _gemms(transposed_a, dtypes or FLOATS, layouts or ("TT", "NT"))
-    result = [replace(case, target=_square_target(case)) for case in result]
-    result += _beside_4096(bf16, layouts)
-    result += _gemms(HOST, bf16, layouts or ("TN",), graph=False)
-    sm80 = _gemms(_cubes((4096,)), bf16, layouts or ("TN",), target=0.55, kernel="sm80")
-    return result + sm80
+def _linear(sizes: Iterable[Size], epilogue: str, op: Operation = "linear", **more: Any) -> Part:
+    """Linear layers, whose only layout is TN."""
+    return Part(sizes, fixed=True, op=op, epilogue=epilogue, **more)
 
 
-def _square_target(case):
-    """The target of the ratio to torch on an H200: 0.93 at even sizes, 3 at odd ones, 0 if the case
-    has none."""
-    if case.dtype not in FLOATS or case.layout not in FORWARD:
-        return 0.0
-    if case.m in (4095, 8191) and (case.dtype, case.layout) == ("bf16", "TN"):
-        return 3.0
-    return 0.93 if case.m in (2048, 4096, 8192) else 0.0
+def _sparse(sizes: Iterable[Size], dtypes: Sequence[str] = ("bf16",), **fields: Any) -> Part:
+    """2:4 sparse weights; for tf32 the pattern is 1:2."""
+    fields = {"epilogue": "sparse", "self_baseline": "dense"} | fields
+    return Part(sizes, dtypes, fixed=True, **fields)
 
 
-def _rows_only(build):
-    """For sets whose only layout is TN."""
-    return lambda dtypes, layouts: build(dtypes) if "TN" in (layouts or LAYOUTS) else []
+def _sparse_parts(size: int, host: int) -> tuple[Part, ...]:
+    """The passes that prune and compress, and the host time of torch's linear with a SparseTensor24
+    and of tcgemm's layer."""
+    weight = ((size, 1, size),)
+    layer: dict[str, Any] = {"op": "linear", "graph": False, "among": FLOATS}
+    return (
+        Part(weight, ("bf16", "s8"), fixed=True, op="compress", epilogue="prune"),
+        Part(weight, fixed=True, among=FLOATS, op="prune", epilogue="transposable"),
+        *(_sparse(_cubes(host), **layer, epilogue=term) for term in ("sparse", "sparse+layer")),
+    )
 
 
-def _epilogue(dtypes):
-    linear = {"op": "linear", "layouts": ("TN",)}
-    result = [
-        case
-        for epilogue in EPILOGUES
-        for case in _gemms(LLM_GRID, dtypes or ("bf16",), epilogue=epilogue, **linear)
-    ]
-    return result + _gemms(HOST[:1], dtypes or ("bf16",), graph=False, epilogue="bias", **linear)
+def _scaled(sizes: Iterable[Size], accumulation: str, epilogue: str, **more: Any) -> Part:
+    return Part(sizes, ("e4m3",), accumulation=accumulation, epilogue=epilogue, **more)
 
 
-def _train(dtypes):
-    """The forward alone is a case of "linear"; forward and backward together are one of "train"."""
-    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
-    forward = _gemms(TRAIN, floats, ("TN",), op="linear", epilogue="bias")
-    training = _gemms((*TRAIN, *LLM_GRID), floats, ("TN",), op="train", epilogue="bias")
-    return forward + training + _gemms(LLM_GRID, floats, ("TN",), op="train", epilogue="bias+gelu")
+BY_TENSOR: dict[str, Any] = {"self_baseline": "tensor-scales"}
+UNPREPARED: dict[str, Any] = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
+TO_BF16 = "sparse+to-bf16"  # int8 operands with a bf16 result; the default is s32
+E4M3: dict[str, Any] = {"among": ("e4m3",), "fixed": True}
+F32: dict[str, Any] = {"dtypes": ("f32",), "among": ("f32",)}
+
+PARTS: dict[str, tuple[Part, ...]] = {
+    "squares": (
+        Part(_cubes(*SQUARES, *RAGGED_SQUARES), FLOATS, FORWARD),
+        Part(_cubes(1024, 2048, 4096, 8192, 4095), FLOATS, ("TT", "NT")),
+        *_beside_4096("bf16"),
+        Part(HOST, graph=False),
+        Part(_cubes(4096), kernel="sm80"),
+    ),
+    "llm": (Part((*LLM_GRID, *LLM)),),
+    "epilogue": (
+        *(_linear(LLM_GRID, epilogue) for epilogue in EPILOGUES),
+        _linear(HOST[:1], "bias", graph=False),
+    ),
+    "train": (  # the forward alone is a case of "linear"; forward and backward are one of "train"
+        _linear(TRAIN, "bias", among=FLOATS),
+        _linear((*TRAIN, *LLM_GRID), "bias", "train", among=FLOATS),
+        _linear(LLM_GRID, "bias+gelu", "train", among=FLOATS),
+    ),
+    "fp8": (
+        *(
+            _scaled((*_cubes(*EVEN), *LLM_GRID, *FEW_ROWS), accumulation, "tensor-scales")
+            for accumulation in ("fast", "promoted")
+        ),
+        *_beside_4096("e4m3"),
+        _against_tn("e4m3"),
+        Part(HOST[1:2], ("e4m3",), graph=False, epilogue="tensor-scales"),
+    ),
+    "scales": (
+        *(_scaled(_cubes(*EVEN), sums, "row-scales", **BY_TENSOR) for sums in FLOAT8_SUMS),
+        *(_scaled(LLM_GRID, sums, "row-scales") for sums in FLOAT8_SUMS),
+        *(_scaled((*_cubes(*EVEN), *LLM_GRID), "promoted", term) for term in SCALES[2:]),
+    ),
+    "int8": (
+        Part(_cubes(*EVEN), ("s8",), fixed=True),
+        Part(_cubes(*EVEN), ("s8",), ("NN",), self_baseline="TN"),
+        Part(FEW_ROWS, ("s8",), fixed=True),
+        *_beside_4096("s8"),
+        _against_tn("s8"),
+    ),
+    "tf32": (
+        _against_tn("tf32"),
+        Part(_cubes(*EVEN[:3]), ("tf32",), FORWARD),
+        Part(FEW_ROWS, ("tf32",), fixed=True),
+        *_beside_4096("tf32"),
+    ),
+    "f64": (
+        Part(_cubes(512, 1024, *EVEN[:3]), ("f64",), FORWARD),
+        Part(FEW_ROWS, ("f64",), fixed=True),
+        *_beside_4096("f64"),
+    ),
+    "highest": (  # cubes of normal data (f16 terms) and of spread data (bf16 terms), other shapes
+        Part(_cubes(*HIGHEST), layouts=FORWARD, **F32),
+        Part(_cubes(*EVEN[:3]), layouts=FORWARD, epilogue="spread", **F32),
+        Part(PREPARED, fixed=True, **F32, **UNPREPARED),
+        Part(_cubes(4095), layouts=FORWARD, **F32),
+        Part(LONG_K[1:3], **F32),
+        Part(_cubes(512, 1024), op="bmm", batch=32, **F32),
+    ),
+    "batch": tuple(
+        Part(_cubes(size), layouts=("NN", "TN"), op="bmm", batch=batch) for batch, size in BATCH
+    ),
+    "small-m": (Part(SMALL_M),),
+    "long-k": (Part(LONG_K),),
+    "sparse-mm": (
+        _sparse((*_cubes(*EVEN), *LLM), (*FLOATS, "tf32"), among=(*FLOATS, "tf32")),
+        _sparse(_cubes(*EVEN), ("s8", "e4m3")),
+        _sparse(_cubes(*EVEN), ("s8",), among=("s8",), epilogue=TO_BF16),
+        _sparse([(m, 28672, 4096) for m in (16, 64)]),
+        *_sparse_parts(8192, 512),
+    ),
+    "smoke": (Part(SMOKE, ("bf16", "f32"), LAYOUTS),),
+    "smoke-dtypes": (  # small cases of the sets fp8, scales, int8, tf32, f64 and highest
+        Part(SMOKE[:2], ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), ("TN", "NT")),
+        *(
+            _scaled(SMALL, sums, term, **E4M3, **(BY_TENSOR if term == "row-scales" else {}))
+            for term in SCALES
+            for sums in FLOAT8_SUMS[: 1 if "x" in term else 2]
+        ),
+        Part(SMOKE[:1], ("s8", "tf32"), ("NN",), among=("s8", "tf32"), self_baseline="TN"),
+        Part(((96, 80, 256),), layouts=("NN",), epilogue="spread", **F32),
+        Part(((64, 80, 96),), fixed=True, **F32, **UNPREPARED),
+    ),
+    "smoke-sparse": (  # small cases of the set sparse-mm
+        _sparse((SMOKE[0], (96, 80, 256)), SPARSE),
+        _sparse(SMOKE[:1], ("s8",), among=("s8",), epilogue=TO_BF16),
+        *_sparse_parts(72, 64),
+    ),
+}
 
 
-def _batch(dtypes, layouts):
-    return [
-        case
-        for batch, size in BATCH
-        for case in _gemms(
-            _cubes((size,)), dtypes or ("bf16",), layouts or ("NN", "TN"), op="bmm", batch=batch
-        )
-    ]
-
-
-def _fp8(dtypes, layouts):
-    float8, sizes = dtypes or ("e4m3",), [*_cubes(EVEN), *LLM_GRID, *FEW_ROWS]
-    options = {"epilogue": "tensor-scales"}
-    result = [
-        case
-        for accumulation in ("fast", "promoted")
-        for case in _gemms(sizes, float8, layouts or ("TN",), accumulation=accumulation, **options)
-    ]
-    result += _beside_4096(float8, layouts) + _against_tn(float8, layouts)
-    return result + _gemms(HOST[1:2], float8, layouts or ("TN",), graph=False, **options)
-
-
-def _scales(dtypes, layouts):
-    granularities = (("fast", "row-scales"), ("promoted", "row-scales"))
-    granularities += (("promoted", "128x128-scales"), ("promoted", "1x128-scales"))
-    dtypes, layouts = dtypes or ("e4m3",), layouts or ("TN",)
-    result = []
-    for accumulation, epilogue in granularities:
-        kind = {"accumulation": accumulation, "epilogue": epilogue}
-        baseline = "tensor-scales" if epilogue == "row-scales" else ""
-        result += _gemms(_cubes(EVEN), dtypes, layouts, **kind, self_baseline=baseline)
-        result += _gemms(LLM_GRID, dtypes, layouts, **kind)
-    return result
-
-
-def _int8(dtypes, layouts):
-    dtypes = dtypes or ("s8",)
-    result = _gemms(_cubes(EVEN), dtypes, layouts or FORWARD) + _gemms(FEW_ROWS, dtypes, ("TN",))
-    result = [replace(c, self_baseline="" if c.layout == "TN" else "TN") for c in result]
-    return result + _beside_4096(dtypes, layouts) + _against_tn(dtypes, layouts)
-
-
-def _tf32(dtypes, layouts):
-    dtypes = dtypes or ("tf32",)
-    result = _against_tn(dtypes, layouts)
-    result += _gemms(_cubes(EVEN[:3]), dtypes, layouts or FORWARD)
-    return result + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
-
-
-def _f64(dtypes, layouts):
-    dtypes = dtypes or ("f64",)
-    result = _gemms(_cubes((512, 1024, *EVEN[:3])), dtypes, layouts or FORWARD)
-    return result + _gemms(FEW_ROWS, dtypes, ("TN",)) + _beside_4096(dtypes, layouts)
-
-
-def _highest(dtypes, layouts):
-    """Cubes of normal data (f16 terms) and of spread data (bf16 terms), and other shapes."""
-    dtypes, layouts = [name for name in dtypes or ("f32",) if name == "f32"], layouts or FORWARD
-    prepared = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
-    return [
-        *_gemms(_cubes(HIGHEST), dtypes, layouts),
-        *_gemms(_cubes(EVEN[:3]), dtypes, layouts, epilogue="spread"),
-        *_gemms(PREPARED, dtypes, ("TN",) if "TN" in layouts else (), **prepared),
-        *_gemms(_cubes((4095,)), dtypes, layouts),
-        *_gemms(LONG_K[1:3], dtypes, layouts[:1]),
-        *_gemms(_cubes((512, 1024)), dtypes, layouts[:1], op="bmm", batch=32),
-    ]
-
-
-def _sparse(sizes, dtypes, op: Operation = "mm", **extra):
-    """2:4 sparse weights; for tf32 the pattern is 1:2. Sums of float8 are not promoted."""
-    extra = {"epilogue": "sparse", "self_baseline": "dense", **extra}
-    return [
-        Case(op, dtype, "TN", *size, accumulation="fast" if dtype in FLOAT8 else "", **extra)
-        for dtype in dtypes
-        for size in sizes
-    ]
-
-
-def _sparse_mm(dtypes):
-    cubes = _cubes(EVEN)
-    shapes = [*cubes, *(size for size in LLM if size not in cubes)]
-    floats = (*FLOATS, "tf32")
-    sizes = {name: shapes if name in floats else cubes for name in dtypes or SPARSE}
-    result = [case for name in sizes for case in _sparse(sizes[name], (name,))]
-    result += _to_bf16(cubes, sizes)
-    result += _sparse([(m, 28672, 4096) for m in (16, 64)], dtypes or ("bf16",))
-    return result + _sparse_passes(dtypes) + _sparse_host(dtypes)
-
-
-def _to_bf16(sizes, dtypes):
-    """int8 operands with a bf16 result; the default is s32."""
-    return _sparse(sizes, [name for name in dtypes if name == "s8"], epilogue="sparse+to-bf16")
-
-
-def _sparse_passes(dtypes, size=8192):
-    def case(op, dtype, epilogue):
-        return Case(op, dtype, "TN", size, 1, size, epilogue=epilogue)
-
-    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
-    return [
-        *(case("compress", dtype, "prune") for dtype in dtypes or ("bf16", "s8")),
-        *(case("prune", dtype, "transposable") for dtype in floats),
-    ]
-
-
-def _sparse_host(dtypes, size=512):
-    """torch's linear with a SparseTensor24, and tcgemm's layer."""
-    floats = [dtype for dtype in dtypes or ("bf16",) if dtype in FLOATS]
-    call = {"op": "linear", "graph": False}
-    return [
-        case
-        for epilogue in ("sparse", "sparse+layer")
-        for case in _sparse(_cubes((size,)), floats, **call, epilogue=epilogue)
-    ]
-
-
-def _random(dtypes, layouts):
+def _random(dtypes: Dtypes, layouts: Layouts) -> list[Case]:
     """The same cases in each run: M, N and K are log-uniform, half of them multiples of 8."""
     source = random.Random(RANDOM_SEED)
-    result = _gemms(IRREGULAR, dtypes or FLOATS, layouts or FORWARD)
+    result = Part(IRREGULAR, FLOATS, FORWARD).cases(dtypes, layouts)
     for _ in range(RANDOM_CASES):
         step = source.choice((1, 8))
         m, n, k = (max(step, int(2 ** source.uniform(4, 13)) // step * step) for _ in range(3))
@@ -301,59 +299,8 @@ def _random(dtypes, layouts):
     return result
 
 
-def _smoke_dtypes(dtypes, layouts):
-    """Small cases of the sets fp8, scales, int8, tf32, f64 and highest."""
-    dtypes, sizes = dtypes or ("s8", "u8", "e4m3", "e5m2", "tf32", "f64"), SMOKE[:2]
-    scaled = [
-        replace(case, self_baseline="tensor-scales" if case.scales == "row-scales" else "")
-        for epilogue in SCALES
-        for accumulation in ("promoted", "fast")[: 1 if "x" in epilogue else 2]
-        for case in _gemms(
-            ((96, 144, 256),), ("e4m3",), ("TN",), accumulation=accumulation, epilogue=epilogue
-        )
-    ]
-    against_tn = _gemms(sizes[:1], ("s8", "tf32"), ("NN",), self_baseline="TN")
-    spread = _gemms(((96, 80, 256),), ("f32",), ("NN",), epilogue="spread")
-    options = {"op": "linear", "epilogue": "prepared", "self_baseline": "unprepared"}
-    prepared = _gemms(((64, 80, 96),), ("f32",), ("TN",), **options)
-    return _gemms(sizes, dtypes, layouts or ("TN", "NT")) + scaled + against_tn + spread + prepared
-
-
-def _smoke_sparse(dtypes):
-    """Small cases of the set sparse-mm."""
-    result = _sparse((SMOKE[0], (96, 80, 256)), dtypes or SPARSE)
-    result += _to_bf16(SMOKE[:1], dtypes or SPARSE)
-    return result + _sparse_passes(dtypes, 72) + _sparse_host(dtypes, 64)
-
-
-def _simple(sizes, default_dtypes, default_layouts):
-    def build(dtypes, layouts):
-        return _gemms(sizes, dtypes or default_dtypes, layouts or default_layouts)
-
-    return build
-
-
-SETS: dict[str, Callable[[Dtypes, Layouts], list[Case]]] = {
-    "squares": _squares,
-    "llm": _simple((*LLM_GRID, *LLM), ("bf16",), ("TN",)),
-    "epilogue": _rows_only(_epilogue),
-    "train": _rows_only(_train),
-    "fp8": _fp8,
-    "scales": _scales,
-    "int8": _int8,
-    "tf32": _tf32,
-    "f64": _f64,
-    "highest": _highest,
-    "batch": _batch,
-    "small-m": _simple(SMALL_M, ("bf16",), ("TN",)),
-    "long-k": _simple(LONG_K, ("bf16",), ("TN",)),
-    "sparse-mm": _rows_only(_sparse_mm),
-    "random": _random,
-    "doc000": published_sizes.doc000,
-    "smoke": _simple(SMOKE, ("bf16", "f32"), LAYOUTS),
-    "smoke-dtypes": _smoke_dtypes,
-    "smoke-sparse": _rows_only(_smoke_sparse),
-}
+OTHER_SETS = {"random": _random, "doc000": published_sizes.doc000}
+SETS = (*PARTS, *OTHER_SETS)
 _names = tuple(name for name in SETS if not name.startswith(("smoke", "doc")))
 _dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -368,7 +315,7 @@ NAMES = (*SETS, *drawn.SETS)
 
 def _identity(case: Case) -> Case:
     """The case without the fields in which two cases of a set may differ and still be the same."""
-    return replace(case, target=0.0, baseline=True, self_baseline="")
+    return replace(case, baseline=True, self_baseline="")
 
 
 def cases(
@@ -400,13 +347,15 @@ def cases(
             f"tcgemm.measure.cases: name is {name!r}, but there are {', '.join(NAMES)}; pass one "
             "of these."
         )
-    if name in SETS:
-        result = SETS[name](dtypes, layouts)
+    if name in PARTS:
+        result = [case for part in PARTS[name] for case in part.cases(dtypes, layouts)]
+    elif name in OTHER_SETS:
+        result = OTHER_SETS[name](dtypes, layouts)
     else:
         result = drawn.cases(name, seed, dtypes, layouts)
         name = f"{name}@{seed}"
     if kernel:
-        result = [replace(case, kernel=kernel, target=0.0) for case in result if not case.kernel]
+        result = [replace(case, kernel=kernel) for case in result if not case.kernel]
     rows = [replace(c, set=f"{name}:{c.kernel}" if c.kernel else name) for c in result]
     unique: dict[Case, Case] = {}
     for case in rows:

@@ -63,7 +63,10 @@ def cache_bytes(device: torch.device | str) -> int:
 
 
 def sets_past_cache(bytes_of_one_set: int, device: torch.device | str) -> int:
-    """The number of operand sets that exceed twice the cache, at least 2 and at most MAX_SETS."""
+    """The number of operand sets that exceed twice the cache, at least 2 and at most MAX_SETS; 1 on
+    "meta", which has no data."""
+    if torch.device(device).type == "meta":
+        return 1
     sets = math.ceil(2 * cache_bytes(device) / max(1, bytes_of_one_set)) + 1
     return min(MAX_SETS, max(2, sets))
 

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor
 
 import tcgemm
-from tcgemm.measure import errors, operands
-from tcgemm.measure.case import Case
+from tcgemm.measure import baseline, errors, operands
 from tcgemm.measure.operands import Operands
+from tcgemm.measure.timing import Call
 from tcgemm.measure.workloads import Workload
 from tcgemm.operands.packed import PackedWeight
 from tcgemm.operands.packed.formats import FORMATS
 
 # Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
 ROUNDINGS = 3
+TORCH_INT4 = "torch int4"
 
 
 class PackedWeightWorkload(Workload):
@@ -56,6 +57,17 @@ class PackedWeightWorkload(Workload):
         self.weights, self.b = self.packed, [weight.t() for weight in self.packed]
         return pools
 
+    def candidates(self) -> dict[str, Call]:
+        """tcgemm and torch with weights of 16 bits, and torch's int4 product where it fits."""
+        case, calls = self.case, super().candidates()
+        fits = (case.packed_format, case.packed_group) == ("int4", baseline.Int4Gemm.group)
+        if fits and case.m <= baseline.Int4Gemm.most_rows and self.device.type == "cuda":
+            calls[TORCH_INT4] = baseline.Int4Gemm(self.operands.a.views, *self.operands.b[0].shape)
+        return calls
+
+    def names(self) -> dict[str, str]:
+        return super().names() | {TORCH_INT4: baseline.Int4Gemm.name}
+
     @property
     def bytes(self) -> int | None:
         """The least memory traffic: every operand is read once, the result is written once."""
@@ -84,8 +96,3 @@ class PackedWeightWorkload(Workload):
 
     def _exact(self) -> None:
         """No data has exact products in every format."""
-
-
-def workload(case: Case, device: torch.device | str) -> Workload:
-    """The workload of a case."""
-    return (PackedWeightWorkload if case.packed_format else Workload)(case, device)

@@ -2,6 +2,7 @@
 
     --set squares,llm --dtype f16 --layout TN,NN
     --set squares --kernel sm80                   only kernels of that name
+    --set llm --only 4096x4096x14336              only jobs whose name contains this
     --set all --out results --minutes 8 --resume  what is missing, for eight minutes
     --set all --shard 2/5 --out two.json          the second of five parts of the cases
     --set drawn --seed 77                         cases that the seed 77 draws
@@ -11,7 +12,8 @@
 The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, all (these three) and drawn.
 
 `python -m tcgemm bench` stores what it measures in --out. In a checkout, `python -m benchmarks run`
-does the same with benchmarks/results as the default, and counts the targets that are met.
+does the same with benchmarks/results as the default, counts the targets that are met, and has more
+sets: models, layers and passes.
 
 All cases have their first repetition before any has its second. Each repetition is written as soon
 as it is measured, so a run that is killed loses one. --resume continues with those that this commit
@@ -24,50 +26,82 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from tcgemm.measure import (
-    baseline,
-    cases,
-    command_line,
-    drawn,
-    machine,
-    operands,
-    protocol,
-    results_file,
-    telemetry,
-    timing,
-)
-from tcgemm.measure.case import PASSES, Case
-from tcgemm.measure.protocol import Aims, Detail
-from tcgemm.measure.results_file import Results, Row
-from tcgemm.measure.sparse_passes import Pass
-from tcgemm.measure.telemetry import Reader
-from tcgemm.measure.timing import Timing
-from tcgemm.measure.training import Training
-from tcgemm.measure.work import Work, as_row
-from tcgemm.measure.workloads import Workload
+from tcgemm.measure import cases, command_line, drawn, machine, operands, results, work
+from tcgemm.measure.case import Case
+from tcgemm.measure.results import Aims, Results, Row
+from tcgemm.measure.works import work_of
 
-Checks = tuple[float | None, bool | None]  # max_error_ratio, exact
+GPU_ONLY = cases.GROUPS["sparse"]
 
 
-class Target(Protocol):
-    """A target for a whole set of cases."""
+class Conditions(NamedTuple):
+    """What the jobs of a run share."""
 
-    def is_about(self, row: Mapping[str, Any]) -> bool:
-        """Does the target apply to a case with these fields?"""
+    device: torch.device
+    ms: float  # of a candidate, where its ratio is close
+    baselines: bool = True  # time torch too?
+
+
+class Job(Protocol):
+    """What a run measures at a time: a product, or a model in several variants."""
+
+    @property
+    def name(self) -> str:
+        """The job in a few words."""
         ...
+
+    def cases(self, device: torch.device) -> list[Row]:
+        """The case of each of its rows."""
+        ...
+
+    def measure(self, conditions: Conditions, aims: Aims, earlier: Row | None) -> list[Row]:
+        """The rows of one repetition. `earlier` is the first row of the repetitions before."""
+        ...
+
+    def plan(self, gpu: str) -> str:
+        """The kernel that the planner takes on a GPU, or what would be measured."""
+        ...
+
+
+class Product:
+    """The job of one case of cases.py."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    @property
+    def name(self) -> str:
+        """The case in one column: set, op, dtype, layout, size, and other options."""
+        case = self.case
+        name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
+        name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
+        return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
+
+    def cases(self, device: torch.device) -> list[Row]:
+        """The case as the fields of a row."""
+        return [work.case_fields(self.case, device)]
+
+    def measure(self, conditions: Conditions, aims: Aims, earlier: Row | None) -> list[Row]:
+        """The row of one repetition; only the first one checks the result."""
+        runnable = work_of(self.case, conditions.device)
+        checks = (earlier["max_error_ratio"], earlier["exact"]) if earlier else None
+        calls = runnable.candidates()
+        calls = calls if conditions.baselines else {"tcgemm": calls["tcgemm"]}
+        return [work.measure(runnable, calls, ms=conditions.ms, checks=checks, aims=aims)]
+
+    def plan(self, gpu: str) -> str:
+        """The kernel that the planner takes on a GPU."""
+        return work_of(self.case, "meta").plan_on(gpu).kernel
 
 
 class Targets(Protocol):
     """The module that knows the targets of whole sets: benchmarks/targets.py."""
-
-    TARGETS: Iterable[Target]
 
     def aims(self, row: Mapping[str, Any]) -> Aims:
         """The targets of each ratio of a case with these fields."""
@@ -82,20 +116,7 @@ class Targets(Protocol):
         ...
 
 
-METHOD = (
-    "normal data, operand sets past twice the L2, CUDA graphs, candidates in alternating turns of "
-    "one process, up to three repetitions spread over the run, medians; graph false: host time of "
-    "a call (CPU: wall clock)"
-)
-DIFFERENT = 0.02  # a relative Frobenius norm; rounding to 8 bits causes less
-COLUMNS = (("case", -46), ("kernel", -45), ("us", 9), ("TFLOPS", 7), ("GB/s", 6))
-COLUMNS += (("x torch", 7), ("error", 5))
-
-
-def columns(values: Iterable[str]) -> str:
-    """One line of the output; a negative width aligns to the left."""
-    pairs = zip(values, COLUMNS, strict=True)
-    return " | ".join(f"{v:{'<' if width < 0 else '>'}{abs(width)}}" for v, (_, width) in pairs)
+Experiments = Mapping[str, Callable[[argparse.Namespace], Iterable[Job]]]
 
 
 def shard(text: str) -> tuple[int, int]:
@@ -114,25 +135,23 @@ def comma(text: str) -> tuple[str, ...]:
 def parse(
     argv: Sequence[str] | None, command: str = "tcgemm bench", more: Sequence[str] = ()
 ) -> argparse.Namespace:
-    """The options of a command line; argv None: the process's own.
-
-    `more` are sets that the caller measures itself; they are named in the help and in errors.
-    """
+    """The options of a command line; argv None: the process's own. `more` are further sets."""
     parser = command_line.parser(command, __doc__)
-    sets = (*cases.GROUPS, *cases.NAMES)
-    parser.add_argument("--set", type=comma, required=True, help=", ".join((*sets, *more)))
+    sets = (*cases.GROUPS, *cases.NAMES, *more)
+    parser.add_argument("--set", type=comma, required=True, help=", ".join(sets))
     parser.add_argument("--dtype", type=comma, help=f"of {', '.join(operands.DTYPES)}")
     parser.add_argument("--layout", type=comma, help=f"of {', '.join(operands.LAYOUTS)}")
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
+    parser.add_argument("--only", default="", help="only jobs whose name contains this")
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
     parser.add_argument(
         "--resume", action="store_true", help="skip what was measured at this commit"
     )
     parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
-    seconds = f"time of a candidate where its ratio is close ({protocol.MS:g})"
-    parser.add_argument("--ms", type=float, default=protocol.MS, help=seconds)
-    text = f"of a case whose ratio is close ({protocol.REPETITIONS})"
-    parser.add_argument("--repetitions", type=int, default=protocol.REPETITIONS, help=text)
+    seconds = f"time of a candidate where its ratio is close ({results.MS:g})"
+    parser.add_argument("--ms", type=float, default=results.MS, help=seconds)
+    text = f"of a case whose ratio is close ({results.REPETITIONS})"
+    parser.add_argument("--repetitions", type=int, default=results.REPETITIONS, help=text)
     parser.add_argument("--seed", type=int, default=drawn.SEED, help="of drawn sets (%(default)s)")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
@@ -151,9 +170,8 @@ def parse(
     ):
         for name in choices:
             if name not in names:
-                words = ", ".join((*names, *more) if option == "--set" else names)
-                parser.error(f"{option} {name}: there are {words}.")
-    large = [name for name in chosen_sets(options) if name in cases.GROUPS["sparse"]]
+                parser.error(f"{option} {name}: there are {', '.join(names)}.")
+    large = [name for name in chosen_sets(options) if name in (*GPU_ONLY, *more)]
     if large and options.device == "cpu" and not (options.max_size or options.dry_run):
         parser.error(
             f"--set {','.join(options.set)} needs a GPU (for {', '.join(large)}), but this is the "
@@ -168,165 +186,27 @@ def chosen_sets(options: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def chosen_cases(options: argparse.Namespace, targets: Targets | None = None) -> list[Case]:
-    """The cases of the options."""
+def chosen_jobs(
+    options: argparse.Namespace, targets: Targets | None, experiments: Experiments
+) -> list[Job]:
+    """The jobs of the options."""
+    names = chosen_sets(options)
     selection = [
         case
-        for name in chosen_sets(options)
+        for name in names
+        if name not in experiments
         for case in cases.cases(
             name, options.dtype, options.layout, options.kernel, seed=options.seed
         )
-        if not options.targets or has_target(case, targets)
+        if not options.targets or (targets and targets.aims(work.case_fields(case, "cuda")))
     ]
     if options.max_size:
         selection = list(dict.fromkeys(case.limited(options.max_size) for case in selection))
+    jobs: list[Job] = [Product(case) for case in selection]
+    jobs += [job for name in names if name in experiments for job in experiments[name](options)]
+    jobs = [job for job in jobs if options.only in job.name]
     part, parts = options.shard
-    return selection[part - 1 :: parts]
-
-
-def has_target(case: Case, targets: Targets | None) -> bool:
-    """Has the case a target, of its own or of its set?"""
-    fields = asdict(case)
-    set_targets = targets.TARGETS if targets else ()
-    return bool(case.target) or any(target.is_about(fields) for target in set_targets)
-
-
-def workload(case: Case, device: torch.device | str) -> Work:
-    """The runnable form of a case."""
-    if case.op in PASSES:
-        return Pass(case, device)
-    return Training(case, device) if case.op == "train" else Workload(case, device)
-
-
-def aims_of(case: Case, targets: Targets | None) -> Aims:
-    """The targets of each ratio of a case: its own, and the targets of its set."""
-    fields = targets.aims(asdict(case)) if targets else {}
-    aims = {name: list(values) for name, values in fields.items()}
-    if case.target:
-        aims.setdefault("ratio", []).append(case.target)
-    return aims
-
-
-def measure_case(
-    case: Case,
-    options: argparse.Namespace,
-    gpu: str,
-    commit: str,
-    reader: Reader | None,
-    aims: Aims,
-    checks: Checks | None = None,
-) -> tuple[Row, Detail]:
-    """Measures one case: (row, detail). It is checked first, unless `checks` has what an earlier
-    repetition found. `aims` are the targets near which a short look is not enough."""
-    if options.no_baseline:
-        case = replace(case, baseline=False, self_baseline="")
-    work = workload(case, options.device)
-    checks = checks or work.check()
-    candidates = work.candidates()
-    refusals: dict[str, str] = {}
-    for name in ("baseline", "dense", "fused"):
-        if name in candidates and (reason := baseline.refusal(candidates[name])):
-            refusals[name] = reason
-            del candidates[name]
-    sampler = telemetry.Sampler(reader)
-    if case.graph:
-
-        def is_clear(timings: Mapping[str, Timing]) -> bool:
-            return protocol.is_clear(protocol.ratios_of(timings), aims)
-
-        common = {"device": options.device, "min_ms": options.ms, "sampler": sampler}
-        common |= {"refusals": refusals, "enough": is_clear}
-        timings = timing.measure(candidates, work.sets, **common)
-    else:
-        with sampler:
-            timings = timing.host_time(candidates, work.sets, device=options.device)
-    row = work.row(timings, checks, gpu=gpu, commit=commit, sampler=sampler)
-    detail = {"date": machine.now(), "sets": work.sets, "bytes": work.bytes} | work.detail(timings)
-    if "baseline" in refusals:
-        detail["refused"] = refusals["baseline"]
-    detail["ms"] = round(timings["tcgemm"].total_ms)
-    for name, sample in timings.items():
-        detail[f"{name}_iqr_us"] = round(sample.iqr_us, 3)
-        detail[f"{name}_samples"] = sample.samples
-    if row["max_error_ratio"] is None:
-        detail["error"] = "an element of the result is NaN, infinite or was never written."
-    return row, detail
-
-
-def name_of(case: Case) -> str:
-    """The case in one column: set, op, dtype, layout, size, and other options."""
-    name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
-    name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
-    return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
-
-
-def line(case: Case, row: Row, detail: Detail) -> str:
-    """The line of one case: its name and `kernel | us | TFLOPS | GB/s | x torch | error`.
-
-    "x torch" is tcgemm's speed divided by torch's.
-    """
-    if row["us"] is None:
-        return f"{name_of(case):46} | {detail['error']}"
-    rate, traffic = "host", ""
-    if case.graph:
-        rate = "" if row["tflops"] is None else f"{row['tflops']:.1f}"
-        traffic = f"{detail['bytes'] / row['us'] / 1e3:.0f}"
-    ratio = f"{row['ratio']:.3f}" if row["ratio"] else ""
-    error = "NaN" if row["max_error_ratio"] is None else f"{row['max_error_ratio']:.2f}"
-    spread = 100 * detail["tcgemm_iqr_us"] / row["us"]
-    us = f"{row['us']:.2f}"
-    text = columns((name_of(case), row["kernel"], us, rate, traffic, ratio, error))
-    text += f"  +-{spread:.1f} %" + ("" if row["exact"] in (True, None) else "  NOT EXACT")
-    if row["clock_mhz"]:
-        text += f"  {row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W"
-    for name in protocol.OTHERS:
-        if name in detail:
-            text += f"  {detail[f'{name}_ratio']:.3f} x {detail[name]}"
-    if "kept" in detail:
-        text += f"  keeps {detail['kept']:.5f} of |w|, torch {detail.get('baseline_kept', '-')}"
-    if detail.get("baseline_apart", 0.0) > DIFFERENT:
-        text += f"  torch's result differs (norm of the difference: {detail['baseline_apart']:.2g})"
-    if "refused" in detail:
-        text += f"  torch refuses: {detail['refused'][:80]}"
-    return text + spread_of(row, detail) + outcome(case, row, detail)
-
-
-def spread_of(row: Row, detail: Detail) -> str:
-    """The range of the ratio, where there are several repetitions."""
-    span, count = protocol.span(row, detail), len(protocol.repetitions(row, detail))
-    return f"  {span[0]:.3f}..{span[1]:.3f} in {count}" if span and count > 1 else ""
-
-
-def outcome(case: Case, row: Row, detail: Detail) -> str:
-    """PASS, MISS or UNCLEAR, and the target, for a case that has one."""
-    span = protocol.span(row, detail)
-    return (
-        f"  {protocol.claim(span, case.target)} ({case.target:g})" if case.target and span else ""
-    )
-
-
-def is_wrong(row: Row) -> bool:
-    """Did the case fail, or one of its checks?"""
-    error = row["max_error_ratio"]
-    return row["us"] is None or error is None or error > 1 or row["exact"] is False
-
-
-def failed(case: Case, gpu: str, commit: str, error: BaseException) -> tuple[Row, Detail]:
-    """(row, detail) of a case that raised an error."""
-    detail = {"date": machine.now(), "error": f"{type(error).__name__}: {error}".split("\n")[0]}
-    return as_row(case, gpu, {"commit": commit}), detail
-
-
-def gpu_is_lost(device: str) -> bool:
-    """Does the GPU answer no more? After an illegal access, every later call fails too."""
-    if device != "cuda":
-        return False
-    try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-    except RuntimeError:
-        return True
-    return False
+    return jobs[part - 1 :: parts]
 
 
 class Run:
@@ -339,129 +219,99 @@ class Run:
     targets: Targets | None
     gpu: str
     commit: str
-    reader: Reader | None
     path: Path | None
     results: Results
-    pairs: dict[str, tuple[Row, Detail]]  # the cases of this commit, measured now or before
+    measured: Results  # the rows of this commit, measured now or before
+    conditions: Conditions
 
     def __init__(
         self, options: argparse.Namespace, folder: Path | None, targets: Targets | None = None
     ) -> None:
         self.options, self.targets = options, targets
-        self.gpu = machine.gpu_name(options.device)
-        self.commit = options.commit or results_file.commit()
+        device = torch.device(options.device)
+        self.gpu = machine.gpu_name(device)
+        self.commit = options.commit or results.commit()
         # Cases of --max-size are no results of their sets, so only --out stores them.
         out: Path | None = options.out or (None if options.max_size else folder)
-        self.path = None if out is None else self._file(out)
-        self.results = results_file.load(self.path) if self.path else results_file.empty()
-        self.pairs = self._measured(folder) if options.resume else {}
-        self.results["header"] = machine.facts(options.device) | {"method": METHOD}
-        self.reader = telemetry.open_reader(options.device)
+        self.path = None if out is None else results.path_in(out, self.gpu)
+        self.results = Results.load(self.path) if self.path else Results()
+        self.measured = Results()
+        if options.resume:
+            stored = [Results.load(results.path_in(folder, self.gpu))] if folder else []
+            for known in (*stored, self.results):
+                rows = [r for r in known.rows if r["commit"] == self.commit and r["us"]]
+                self.measured.merge(Results.of(rows))
+        self.results.header = machine.facts(device) | {"method": work.METHOD}
+        self.conditions = Conditions(device, options.ms, not options.no_baseline)
 
-    def _file(self, path: Path) -> Path:
-        return path if path.suffix == ".json" else path / results_file.file_name(self.gpu)
+    def rows_of(self, job: Job) -> list[Row | None]:
+        """The rows of a job, if --resume found them or this run has measured them."""
+        cases = job.cases(self.conditions.device)
+        return [self.measured.by_key.get(results.key(case)) for case in cases]
 
-    def _measured(self, folder: Path | None) -> dict[str, tuple[Row, Detail]]:
-        """{key: (row, detail)} of this commit, in the folder or in the file of this run."""
-        folder_results = results_file.load(self._file(folder)) if folder else results_file.empty()
-        rows: dict[str, tuple[Row, Detail]] = {}
-        for results in (folder_results, self.results):
-            for row in results["rows"]:
-                name = results_file.key(row)
-                if row["commit"] == self.commit and row["us"]:
-                    pair = row, results["details"].get(name, {})
-                    rows[name] = protocol.merged(rows.get(name), pair)
-        return rows
+    def aims(self, job: Job) -> Aims:
+        """The targets of the ratios of a job."""
+        case = job.cases(self.conditions.device)[0]
+        return self.targets.aims(case) if self.targets else {}
 
-    def result_of(self, case: Case) -> tuple[Row, Detail] | None:
-        """(row, detail) of a case, if --resume found it or this run has measured it."""
-        return self.pairs.get(results_file.key(as_row(case, self.gpu, {})))
+    def repetitions_left(self, job: Job) -> int:
+        """How many repetitions a job still needs. One that failed in this run needs none."""
+        limit, counts = self.options.repetitions, []
+        for row in self.rows_of(job):
+            if row is None:
+                counts.append(limit)
+            elif row["us"] is not None:
+                counts.append(results.repetitions_left(row, self.aims(job), limit))
+        return max(counts, default=0)
 
-    def repetitions_left(self, case: Case) -> int:
-        """How many repetitions a case still needs. A case that failed in this run needs none."""
-        result = self.result_of(case)
-        if result is None:
-            return self.options.repetitions
-        if result[0]["us"] is None:
-            return 0
-        return protocol.repetitions_left(
-            *result, aims_of(case, self.targets), self.options.repetitions
-        )
-
-    def count(self, case: Case) -> int:
-        """How many repetitions a case has."""
-        result = self.result_of(case)
-        return 0 if result is None else len(protocol.repetitions(*result))
-
-    def case(self, case: Case) -> None:
-        """Measures one repetition of a case, and stores the case with the earlier ones."""
-        row, detail = self._measure(case)
-        earlier = self.result_of(case)
-        if row["us"] is not None:
-            before = protocol.repetitions(*earlier) if earlier else []
-            row, detail = protocol.combined(
-                row, detail, [*before, protocol.repetition(row, detail)]
-            )
-        name = results_file.key(row)
-        self.pairs[name] = row, detail
-        if row["us"] is not None or earlier is None:
-            results_file.put(self.results, row, detail)
-            if self.path:
-                results_file.save(self.results, self.path)
-        print(line(case, row, detail), flush=True)
-
-    def _measure(self, case: Case) -> tuple[Row, Detail]:
-        earlier = self.result_of(case)
-        checks = (earlier[0]["max_error_ratio"], earlier[0]["exact"]) if earlier else None
-        aims = aims_of(case, self.targets)
-        common = (self.options, self.gpu, self.commit, self.reader)
+    def measure(self, job: Job) -> None:
+        """Measures one repetition of a job, and stores its rows with the earlier ones."""
+        earlier = self.rows_of(job)
         try:
-            return measure_case(case, *common, aims, checks)
+            rows = job.measure(self.conditions, self.aims(job), earlier[0])
+        except work.GpuLost:
+            raise
         except Exception as error:  # the other cases are measured nevertheless
-            return failed(case, self.gpu, self.commit, error)
+            rows = [work.failed(case, error) for case in job.cases(self.conditions.device)]
+        for row in rows:
+            row["commit"] = self.commit
+            old = self.measured.by_key.get(results.key(row))
+            if row["us"] is not None and old:
+                parts = [*results.repetitions(old), *results.repetitions(row)]
+                row = results.combined(row, parts)
+            self.measured.put(row)
+            if row["us"] is not None or old is None:
+                self.results.put(row)
+            if self.path:
+                self.results.save(self.path)
+            name = job.name if len(rows) == 1 else results.key(row)
+            print(results.line(name, row), flush=True)
 
-    def all(self, cases: Sequence[Case]) -> None:
-        """Measures what is missing of the cases, until the minutes are over."""
+    def all(self, jobs: Sequence[Job]) -> None:
+        """Measures what is missing of the jobs, until the minutes are over."""
         stop = time.monotonic() + 60 * self.options.minutes
         for repetition in range(self.options.repetitions):
-            for case in cases:
-                if self.count(case) > repetition or not self.repetitions_left(case):
+            for job in jobs:
+                counts = [len(results.repetitions(row)) for row in self.rows_of(job) if row]
+                if (counts and min(counts) > repetition) or not self.repetitions_left(job):
                     continue
                 if time.monotonic() > stop:
                     print(f"{self.options.minutes:g} minutes are over; --resume goes on.")
                     return
-                self.case(case)
-                if gpu_is_lost(self.options.device):
-                    print("The GPU no longer answers (see the error above): nothing more can be")
-                    print("measured.")
-                    return
+                self.measure(job)
 
-    def summary(self, cases: Sequence[Case]) -> tuple[list[str], int]:
-        """(the last lines, how many cases failed or are wrong)."""
-        results = [(case, self.result_of(case)) for case in cases]
-        rows = [(case, *result) for case, result in results if result is not None]
-        failures = sum(is_wrong(row) for _, row, _ in rows)
-        counts = [self.repetitions_left(case) for case in cases]
-        text = [f"{counts.count(0)} of {len(cases)} cases done, {failures} failed or wrong."]
-        if sum(counts):
-            text.append(f"At most {sum(counts)} repetitions are missing.")
-        targeted = [(case, row, detail) for case, row, detail in rows if case.target]
-        words = [outcome(*result) for result in targeted]
-        passes, count, lines = sum("PASS" in word for word in words), len(targeted), []
+    def summary(self, jobs: Sequence[Job]) -> tuple[list[str], int]:
+        """(the last lines, how many rows failed or are wrong)."""
+        rows = [row for job in jobs for row in self.rows_of(job) if row is not None]
+        failures = sum(row["us"] is None or results.is_wrong(row) for row in rows)
+        left = [self.repetitions_left(job) for job in jobs]
+        text = [f"{left.count(0)} of {len(jobs)} cases done, {failures} failed or wrong."]
+        if sum(left):
+            text.append(f"At most {sum(left)} repetitions are missing.")
         if self.targets:
-            session = results_file.empty()
-            for _, row, detail in rows:
-                results_file.put(session, row, detail)
-            lines, target_passes, target_count = self.targets.summary_lines(session)
-            passes, count = passes + target_passes, count + target_count
-        return text + ([f"targets: {passes} of {count} met.", *lines] if count else []), failures
-
-
-def print_plans(cases: Iterable[Case], options: argparse.Namespace) -> None:
-    """Prints the kernel that each case would run on the GPU that the options name."""
-    for case in cases:
-        kernel = workload(case, "meta").plan_on(options.gpu).kernel
-        print(f"{name_of(case):60} {kernel}")
+            lines, passes, count = self.targets.summary_lines(Results.of(rows))
+            text += [f"targets: {passes} of {count} met.", *lines] if count else []
+        return text, failures
 
 
 def main(
@@ -470,7 +320,7 @@ def main(
     folder: Path | None = None,
     targets: Targets | None = None,
     command: str = "tcgemm bench",
-    more: Sequence[str] = (),
+    experiments: Experiments | None = None,
 ) -> int:
     """Measures the cases of a command line; returns 1 if a case failed or was wrong, else 0.
 
@@ -479,12 +329,14 @@ def main(
         folder (Path): gets the results where --out is missing; None stores nothing.
         targets: the module that knows the targets of whole sets, or None.
         command (str): the name of the command in its help.
-        more: sets that the caller measures itself.
+        experiments: further sets by name, each a function of the options that returns jobs.
     """
-    options = parse(argv, command, more)
-    selection = chosen_cases(options, targets)
+    experiments = experiments or {}
+    options = parse(argv, command, tuple(experiments))
+    selection = chosen_jobs(options, targets, experiments)
     if options.dry_run:
-        print_plans(selection, options)
+        for job in selection:
+            print(f"{job.name:60} {job.plan(options.gpu)}")
         if options.targets and targets:
             print("\n".join(targets.listing(chosen_sets(options))))
         return 0
@@ -492,8 +344,10 @@ def main(
     print(
         f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path or 'not stored'}"
     )
-    print(columns(name for name, _ in COLUMNS))
-    run.all(selection)
+    try:
+        run.all(selection)
+    except work.GpuLost as error:
+        print(f"Nothing more can be measured: {error}")
     text, failures = run.summary(selection)
     print("\n".join(text))
     return 1 if failures else 0

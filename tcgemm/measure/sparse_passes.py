@@ -20,8 +20,8 @@ from torch import Tensor
 
 from tcgemm.measure import Plan, baseline, operands
 from tcgemm.measure.case import Case
-from tcgemm.measure.timing import Call, Timing
-from tcgemm.measure.work import Work
+from tcgemm.measure.timing import Timing
+from tcgemm.measure.work import TORCH, Work
 from tcgemm.operands.sparse.parts import GROUPS, default_pattern
 from tcgemm.typing import SparsePattern
 
@@ -76,6 +76,7 @@ def is_best(w: Tensor, pruned: Tensor) -> bool:
 class Pass(Work):
     """Weights on `device` and the calls of one case. `index` selects a weight."""
 
+    sets: int
     pool: operands.Pool
 
     def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
@@ -83,14 +84,10 @@ class Pass(Work):
         self.pattern: SparsePattern = default_pattern(self.dtype)
         shape = case.m, case.k
         bytes_read = case.m * case.k * self.dtype.itemsize
-        sets = operands.sets_past_cache(bytes_read, device)
-        self.pool = operands.Pool(sets, shape, self.dtype, device)
+        self.sets = operands.sets_past_cache(bytes_read, device)
+        self.pool = operands.Pool(self.sets, shape, self.dtype, device)
         operands.fill_normal(self.pool.memory, self._generator(seed))
         self.pruned: list[Tensor] | None = None  # the weights for torch's compression
-
-    @property
-    def sets(self) -> int:
-        return len(self.pool)
 
     @property
     def bytes(self) -> int:
@@ -116,12 +113,6 @@ class Pass(Work):
             self.pruned = [_OPS.prune24(w, self.pattern) for w in self.pool.views]
         return baseline.compress(self.pruned[index])
 
-    def candidates(self) -> dict[str, Call]:
-        calls = {"tcgemm": self.call_tcgemm}
-        if self.case.baseline:
-            calls["baseline"] = self.call_baseline
-        return self._keeping(calls)
-
     def check(self) -> tuple[float, bool]:
         """(0, exact): a pass rounds nothing."""
         w, result = self.pool[0], self.call_tcgemm(0)
@@ -132,14 +123,14 @@ class Pass(Work):
         expected = torch.where(largest(w, self.pattern), w, torch.zeros_like(w))
         return 0.0, torch.equal(bits(dense), bits(expected)) and excess.tolist() == [0, -1]
 
-    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+    def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
         """The share of |w| that transposable pruning keeps."""
         if self.case.op != "prune":
             return {}
         w = self.pool[0]
         fields = {"kept": self._share(self.call_tcgemm(0), w)}
-        if "baseline" in timings:
-            fields["baseline_kept"] = self._share(self.call_baseline(0)[0], w)
+        if TORCH in timings:
+            fields["torch_kept"] = self._share(self.call_baseline(0)[0], w)
         return fields
 
     @staticmethod

@@ -149,7 +149,7 @@ def _runners(
         for name, call in candidates.items():
             try:
                 runners[name] = kind(call, sets)
-            except RuntimeError as error:
+            except Exception as error:
                 if refusals is None or not runners:
                     raise
                 refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]

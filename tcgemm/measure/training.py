@@ -15,7 +15,6 @@ from torch import Tensor
 import tcgemm
 from tcgemm.measure import Plan, baseline, errors, operands, plan
 from tcgemm.measure.case import Case
-from tcgemm.measure.timing import Call
 from tcgemm.measure.work import Work
 from tcgemm.measure.workloads import BUDGET
 from tcgemm.ops.activations import activate
@@ -30,8 +29,8 @@ DISTANCE = 0.02
 class Training(Work):
     """Layers on `device` and the calls of one case. `index` selects x, weight and gradient."""
 
+    sets: int
     activation: Activation | None
-
     generator: torch.Generator | None
     x: operands.Pool
     weight: operands.Pool
@@ -45,9 +44,11 @@ class Training(Work):
         self.generator = self._generator(seed)
         elements = case.m * case.k + case.n * case.k + case.m * case.n
         bytes_read = elements * self.dtype.itemsize
-        sets = 1 if self.device.type == "meta" else operands.sets_past_cache(bytes_read, device)
+        self.sets = (
+            1 if self.device.type == "meta" else operands.sets_past_cache(bytes_read, device)
+        )
         self.x, self.weight, self.grad = (
-            operands.Pool(sets, shape, self.dtype, device)
+            operands.Pool(self.sets, shape, self.dtype, device)
             for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
         )
         self.bias = torch.empty(case.n, dtype=self.dtype, device=device)
@@ -56,7 +57,7 @@ class Training(Work):
         self.inputs = [x.detach().requires_grad_() for x in self.x.views]
         self.layers = {
             "tcgemm": [self._fused_layer(w) for w in self.weight.views],
-            "baseline": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
+            "torch": [self._layer(torch.nn.Linear, w) for w in self.weight.views],
         }
 
     def _layer(self, kind: type[L], weight: Tensor) -> L:
@@ -77,10 +78,6 @@ class Training(Work):
                 operands.fill_normal(memory, self.generator)
             else:
                 operands.fill_integers(memory, largest, self.generator)
-
-    @property
-    def sets(self) -> int:
-        return len(self.x)
 
     @property
     def bytes(self) -> int:
@@ -108,13 +105,7 @@ class Training(Work):
     def call_baseline(self, index: int) -> tuple[Tensor, ...]:
         """The same by torch."""
         with baseline.tf32_allowed(False):
-            return self._step(self.layers["baseline"][index], index, self.activation)
-
-    def candidates(self) -> dict[str, Call]:
-        calls = {"tcgemm": self.call_tcgemm}
-        if self.case.baseline:
-            calls["baseline"] = self.call_baseline
-        return self._keeping(calls)
+            return self._step(self.layers["torch"][index], index, self.activation)
 
     def gemms(self) -> tuple[tuple[Tensor, Tensor, Tensor | None], ...]:
         """(a, b, bias) of y, dx, dw and dbias of set 0, in the order of `_step`."""

@@ -1,6 +1,7 @@
-"""The base class of all runnable cases, Work, and the row of their results.
+"""A case made runnable, Work, and its measurement: one row of results.
 
-Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight.
+Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight,
+and SubbyteWork has products of int4 and of bits.
 """
 
 from __future__ import annotations
@@ -8,29 +9,27 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from tcgemm.measure import Plan, baseline, operands, results_file
+from tcgemm.measure import Plan, baseline, machine, operands, results, telemetry, timing
 from tcgemm.measure.case import FLOAT8, PASSES, Case
-from tcgemm.measure.results_file import Row
-from tcgemm.measure.telemetry import Sampler
+from tcgemm.measure.results import Aims, Row
 from tcgemm.measure.timing import Call, Timing
 
+METHOD = (
+    "normal data, operand sets past twice the L2, CUDA graphs (CPU: wall clock), candidates in "
+    "alternating slices, medians with interquartile ranges"
+)
+TORCH, COMPILED, DENSE, FUSED = "torch", "torch.compile", "torch dense", "torch fused"
+F32_SUMS = "torch f32 sums"
 # Epilogues of a linear for which torch has one call, and that call.
 IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"}
 # The epilogue for which torch has one call beside the two that most users write: both are measured.
 ALSO_FUSED = "bias+gelu_tanh"
 PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
-
-
-def as_row(case: Case, gpu: str, values: Mapping[str, Any]) -> Row:
-    """A row of the case, in the order of results_file.KEYS; fields that `values` lacks are None."""
-    fields = asdict(case)
-    values = {**fields, **values, "gpu": gpu, "graph": case.graph and gpu != "cpu"}
-    return {name: values.get(name) for name in results_file.KEYS}
+Checks = tuple[float | None, bool | None]  # the largest error over its bound, exact
 
 
 def baseline_name(case: Case) -> str:
@@ -79,15 +78,11 @@ class Work(ABC):
     case: Case
     device: torch.device
     dtype: torch.dtype
+    sets: int  # the number of operand sets
 
     def __init__(self, case: Case, device: torch.device | str) -> None:
         self.case, self.device = case, torch.device(device)
         self.dtype = operands.DTYPES[case.dtype]
-
-    @property
-    @abstractmethod
-    def sets(self) -> int:
-        """The number of operand sets."""
 
     @property
     @abstractmethod
@@ -99,50 +94,34 @@ class Work(ABC):
         """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
 
     @abstractmethod
-    def candidates(self) -> dict[str, Call]:
-        """The calls to time. call(i) works on operand set i."""
+    def call_tcgemm(self, index: int) -> Any:
+        """Runs tcgemm on operand set `index`."""
 
     @abstractmethod
-    def check(self) -> tuple[float | None, bool | None]:
+    def call_baseline(self, index: int) -> Any:
+        """Runs torch on operand set `index`."""
+
+    def candidates(self) -> dict[str, Call]:
+        """The calls to time, by name: "tcgemm", "torch" and others. call(i) works on set i."""
+        calls = {"tcgemm": self.call_tcgemm, TORCH: self.call_baseline}
+        return {name: self._keeping(call) for name, call in calls.items()}
+
+    def names(self) -> dict[str, str]:
+        """{candidate: the function that it calls}."""
+        return {TORCH: baseline_name(self.case)}
+
+    @abstractmethod
+    def check(self) -> Checks:
         """(max_error_ratio, exact) on new data; None where a check does not apply."""
 
-    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        """Fields for the details of the row."""
+    def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        """What only this kind of case has, after the measurement."""
         return {}
 
     @property
     def plan(self) -> Plan:
-        """The plan of the call that `candidates` names "tcgemm"."""
+        """The plan of the call "tcgemm"."""
         return self.plan_on() if self.device.type == "cuda" else Plan("cpu", "")
-
-    def row(
-        self,
-        timings: Mapping[str, Timing],
-        checks: tuple[float | None, bool | None],
-        *,
-        gpu: str,
-        commit: str,
-        sampler: Sampler,
-    ) -> Row:
-        """The row of this case, in the order of results_file.KEYS."""
-        case, timing, baseline_timing = self.case, timings["tcgemm"], timings.get("baseline")
-        error, exact = checks
-        if error is not None and not math.isfinite(error):
-            error = None
-        values = {
-            "kernel": self.plan.kernel,
-            "us": round(timing.us, 3),
-            "tflops": round(case.flops / timing.us / 1e6, 3) if case.graph and case.flops else None,
-            "baseline": baseline_name(case) if case.baseline else None,
-            "baseline_us": round(baseline_timing.us, 3) if baseline_timing else None,
-            "ratio": round(baseline_timing.us / timing.us, 4) if baseline_timing else None,
-            "max_error_ratio": None if error is None else round(error, 4),
-            "exact": exact,
-            "commit": commit,
-            "clock_mhz": sampler.clock_mhz,
-            "power_w": sampler.power_w,
-        }
-        return as_row(case, gpu, values)
 
     def _generator(self, seed: int) -> torch.Generator | None:
         """The source of random data. Tensors on "meta", which are enough for a plan, have none."""
@@ -150,12 +129,146 @@ class Work(ABC):
             return None
         return torch.Generator(self.device).manual_seed(seed)
 
-    def _keeping(self, calls: Mapping[str, Callable[[int], Any]]) -> dict[str, Call]:
-        """The calls, where each result is kept until the next call of its index, so that the
-        results of different sets are in different memory."""
+    def _keeping(self, call: Callable[[int], Any]) -> Call:
+        """The call, whose result is kept until the next call of its index, so that the results of
+        different sets are in different memory."""
+        kept: list[Any] = [None] * self.sets
+        return lambda index: kept.__setitem__(index, call(index))
 
-        def keeping(call: Callable[[int], Any]) -> Call:
-            results: list[Any] = [None] * self.sets
-            return lambda index: results.__setitem__(index, call(index))
 
-        return {name: keeping(call) for name, call in calls.items()}
+def case_fields(case: Case, device: torch.device | str) -> Row:
+    """The fields of a row that say what it is about."""
+    fields = {
+        "set": case.set,
+        "function": case.op,
+        "dtype": case.dtype,
+        "layout": case.layout,
+        "batch": case.batch,
+        "m": case.m,
+        "n": case.n,
+        "k": case.k,
+        "accumulation": case.accumulation,
+        "epilogue": "+".join(case.terms),
+        "graph": case.graph and torch.device(device).type == "cuda",
+    }
+    if not case.set:
+        del fields["set"]
+    return fields
+
+
+def case_from(row: Row) -> Case:
+    """The case that a row is about. A set such as "squares:sm80" has the kernels of this name."""
+    row = results.DEFAULTS | row
+    names = ("dtype", "layout", "m", "n", "k", "batch", "accumulation", "graph")
+    fields = {name: row[name] for name in names} | {"set": row.get("set", "")}
+    kernel = fields["set"].partition(":")[2]
+    return Case(row["function"], **fields, epilogue=row["epilogue"] or "none", kernel=kernel)
+
+
+def failed(case: Row, error: BaseException) -> Row:
+    """The row of a case that raised an error. It raises if the GPU is lost: after an illegal access
+    every later call fails as well."""
+    reason = baseline.reason(error)
+    if torch.cuda.is_available():
+        try:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+        except RuntimeError:
+            raise GpuLost(
+                f"the GPU no longer answers after {reason!r}; start a new process."
+            ) from error
+    return case | results.EMPTY | {"why": f"tcgemm failed: {reason}", "date": machine.now()}
+
+
+class GpuLost(RuntimeError):
+    """Nothing more can be measured in this process."""
+
+
+def measure(
+    work: Work,
+    calls: Mapping[str, Call] | None = None,
+    names: Mapping[str, str] | None = None,
+    refused: dict[str, str] | None = None,
+    *,
+    ms: float = results.MS,
+    checks: Checks | None = None,
+    aims: Aims | None = None,
+) -> Row:
+    """The row of one measurement.
+
+    Arguments:
+        work (Work): what is measured. It is checked first, unless `checks` has what an earlier
+            repetition found.
+        calls: the candidates, "tcgemm" among them; those of the work by default. A baseline that
+            raises is left out, and `refused` of the row has the reason.
+        names: {candidate: the function that it calls}; those of the work by default.
+        refused: baselines that are known not to run, and why.
+        ms (float): the time of a candidate in milliseconds.
+        aims: targets of the ratios. With them a measurement ends early where all ratios are clear.
+    """
+    case, refused = work.case, dict(refused or {})
+    with machine.current(work.device):
+        error, exact = checks or work.check()
+        candidates = dict(work.candidates() if calls is None else calls)
+        names = work.names() if names is None else names
+        for name in [name for name in candidates if name.startswith("torch") or name in names]:
+            if reason := baseline.refusal(candidates[name]):
+                refused[name] = reason
+                del candidates[name]
+        timings, sampler = _times(work, candidates, refused, ms=ms, aims=aims)
+        facts, plan, traffic = work.facts(timings), work.plan, work.bytes
+    own = timings.pop("tcgemm")
+    finite = error if error is not None and math.isfinite(error) else None
+    return case_fields(case, work.device) | {
+        "kernel": plan.launch or plan.kernel,
+        **rounded(own),
+        "tflops": float(f"{case.flops / own.us / 1e6:.5g}") if case.graph and case.flops else None,
+        "gbps": float(f"{traffic / own.us / 1e3:.5g}") if traffic else None,
+        "ratios": ratios_of(own, timings),
+        "baselines": {
+            name: {"name": names.get(name, name)} | rounded(timing)
+            for name, timing in timings.items()
+        },
+        "refused": refused,
+        "max_error_ratio": None if finite is None else round(finite, 4),
+        "exact": False if error is not None and finite is None else exact,
+        "clock_mhz": sampler.clock_mhz,
+        "power_w": sampler.power_w,
+        "why": plan.why,
+        "facts": facts,
+        "commit": None,
+        "date": machine.now(),
+        "repetitions": [],
+    }
+
+
+def rounded(timing: Timing) -> dict[str, float]:
+    """The fields of a time: its median and its interquartile range."""
+    return {"us": round(timing.us, 3), "iqr_us": round(timing.iqr_us, 3)}
+
+
+def ratios_of(own: Timing, timings: Mapping[str, Timing]) -> dict[str, float]:
+    """{candidate: its time divided by tcgemm's}."""
+    return {name: float(f"{timing.us / own.us:.5g}") for name, timing in timings.items()}
+
+
+def _times(
+    work: Work,
+    candidates: Mapping[str, Call],
+    refused: dict[str, str],
+    *,
+    ms: float,
+    aims: Aims | None,
+) -> tuple[dict[str, Timing], telemetry.Sampler]:
+    """({candidate: its time}, the sampler of clock and power)."""
+
+    def is_clear(timings: Mapping[str, Timing]) -> bool:
+        others = {name: t for name, t in timings.items() if name != "tcgemm"}
+        return aims is not None and results.is_clear(ratios_of(timings["tcgemm"], others), aims)
+
+    sampler = telemetry.Sampler(work.device)
+    if not work.case.graph:
+        with sampler:
+            return timing.host_time(candidates, work.sets, device=work.device), sampler
+    common = {"device": work.device, "min_ms": ms, "sampler": sampler, "refusals": refused}
+    return timing.measure(candidates, work.sets, **common, enough=is_clear), sampler

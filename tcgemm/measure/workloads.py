@@ -1,14 +1,14 @@
 """A case made runnable: its operands, the calls that are timed, and two checks of the result.
 
     Workload(case, device)
-        candidates()   {name: call on operand set i}: tcgemm, baseline, self_baseline, dense, fused,
-                       f32_sums
+        candidates()   {name: call on operand set i}: tcgemm, torch, and for some cases torch dense,
+                       torch fused, torch f32 sums, or another GEMM of tcgemm
         check()        (max_error_ratio, exact) on new data, with outputs that held NaN
 
 The baseline is the code that a user of torch writes for the same result. Where tcgemm fuses an
 epilogue, it is torch's one call for it, or else one torch call after another. For gelu_tanh torch
-has both, and the one call is timed beside the baseline as `fused`. The baseline of a sparse GEMM is
-cuSPARSELt, and torch's dense GEMM is timed beside it as `dense`. torch has no tf32 GEMM of
+has both, and the one call is timed as "torch fused". The baseline of a sparse GEMM is
+cuSPARSELt, and torch's dense GEMM is timed beside it as "torch dense". torch has no tf32 GEMM of
 cuSPARSELt, so the baseline is the dense GEMM there. Dense GEMMs multiply the pruned weight with its
 zeros.
 """
@@ -32,8 +32,12 @@ from tcgemm.measure.operands import Operands
 from tcgemm.measure.timing import Call, Timing
 from tcgemm.measure.work import (
     ALSO_FUSED,
+    DENSE,
+    F32_SUMS,
+    FUSED,
+    TORCH,
+    Checks,
     Work,
-    as_row,
     baseline_name,
     dense_baseline_name,
     in_one_call,
@@ -43,18 +47,6 @@ from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.activations import activate
 from tcgemm.ops.prepared import Prepared
 from tcgemm.typing import Activation
-
-__all__ = [
-    "BUDGET",
-    "FP8_PRECISIONS",
-    "PRECISIONS",
-    "SELF_BASELINES",
-    "Workload",
-    "as_row",
-    "baseline_name",
-    "dense_baseline_name",
-    "sparse_baseline",
-]
 
 # The largest number of floating-point operations of a float64 check: it takes less than a second.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
@@ -76,9 +68,10 @@ class Workload(Work):
         >>> from tcgemm.measure.workloads import Workload
         >>> work = Workload(Case("mm", "bf16", "TN", 64, 48, 32), "cpu")
         >>> sorted(work.candidates()), work.check()[1]
-        (['baseline', 'tcgemm'], True)
+        (['tcgemm', 'torch'], True)
     """
 
+    sets: int
     generator: torch.Generator | None
     operands: Operands
     out_dtype: torch.dtype
@@ -111,6 +104,7 @@ class Workload(Work):
             sets=self._wanted_sets(),
             result=self.asked.get("out_dtype"),
         )
+        self.sets = self.operands.sets
         self.linears, self.sparse_call = None, None
         self.refill()
         self.out_dtype = self.operands.out[0].dtype
@@ -187,10 +181,6 @@ class Workload(Work):
     def _positive(self, *shape: int) -> Tensor:
         scale = torch.rand(shape, generator=self.generator, device=self.device)
         return scale.add_(0.5)
-
-    @property
-    def sets(self) -> int:
-        return self.operands.sets
 
     @property
     def bytes(self) -> int | None:
@@ -335,45 +325,39 @@ class Workload(Work):
 
     def candidates(self) -> dict[str, Call]:
         """The calls to time. For host time, a call allocates its result, as a user's call does."""
-        keep = self.case.graph
+        case, keep = self.case, self.case.graph
         calls: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
-        if self.case.baseline:
-            calls["baseline"] = lambda index: self.call_baseline(index, keep)
-        if self.case.self_baseline:
-            calls["self_baseline"] = self.self_baseline()
-        sparse = self.case.baseline and self.case.graph and sparse_baseline(self.case) is not None
-        if sparse and not self.asked:  # torch's GEMM of integers has no bf16 result
-            calls["dense"] = self.call_dense_baseline
-        if self.case.baseline and self.case.accumulation == "f16":
-            calls["f32_sums"] = lambda index: self.call_dense_baseline(index, keep, "f32")
-        if self.case.baseline and self._is_also_fused:
-            calls["fused"] = lambda index: self.call_in_one(index, keep)
+        if case.self_baseline:
+            calls[SELF_BASELINES[case.self_baseline]] = self.self_baseline()
+        if not case.baseline:
+            return calls
+        calls[TORCH] = lambda index: self.call_baseline(index, keep)
+        # torch's GEMM of integers has no bf16 result
+        if case.graph and sparse_baseline(case) is not None and not self.asked:
+            calls[DENSE] = self.call_dense_baseline
+        if case.accumulation == "f16":
+            calls[F32_SUMS] = lambda index: self.call_dense_baseline(index, keep, "f32")
+        is_float = case.dtype in (*FLOATS, "f32")
+        if case.op == "linear" and case.epilogue == ALSO_FUSED and is_float:
+            calls[FUSED] = lambda index: self.call_in_one(index, keep)
         return calls
 
-    @property
-    def _is_also_fused(self) -> bool:
-        is_float = self.case.dtype in (*FLOATS, "f32")
-        return self.case.op == "linear" and self.case.epilogue == ALSO_FUSED and is_float
-
-    def detail(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        texts = {
-            "self_baseline": SELF_BASELINES.get(self.case.self_baseline),
-            "dense": dense_baseline_name(self.case),
-            "fused": "torch._addmm_activation",
-            "f32_sums": baseline.name("f16", self.case.op),
+    def names(self) -> dict[str, str]:
+        return {
+            TORCH: baseline_name(self.case),
+            DENSE: dense_baseline_name(self.case),
+            FUSED: "torch._addmm_activation",
+            F32_SUMS: baseline.name("f16", self.case.op),
         }
-        for name, text in texts.items():
-            if name in timings:
-                fields[name] = text
-                fields[f"{name}_us"] = round(timings[name].us, 3)
-                fields[f"{name}_ratio"] = round(timings[name].us / timings["tcgemm"].us, 4)
-        if "baseline" in timings and self.sparse_call is not None:
-            self.call_tcgemm(0)
-            result = self.operands.out[0].float()
-            difference = self.sparse_call(self.operands.a[0], 0).float() - result
-            fields["baseline_apart"] = round(float(difference.norm() / result.norm()), 6)
-        return fields
+
+    def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        """How far the result of cuSPARSELt is from tcgemm's, in the Frobenius norm."""
+        if TORCH not in timings or self.sparse_call is None:
+            return {}
+        self.call_tcgemm(0)
+        result = self.operands.out[0].float()
+        difference = self.sparse_call(self.operands.a[0], 0).float() - result
+        return {"torch_apart": round(float(difference.norm() / result.norm()), 6)}
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
@@ -382,7 +366,7 @@ class Workload(Work):
             a, b = round_to_tf32(a), round_to_tf32(b)
         return errors.apply_scale(a, self.scale_a), errors.apply_scale(b, self.scale_b)
 
-    def check(self) -> tuple[float | None, bool | None]:
+    def check(self) -> Checks:
         """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
         data = self.refill().poison()
         self.call_tcgemm(0)

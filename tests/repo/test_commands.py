@@ -92,11 +92,10 @@ def test_extras_bring_what_the_code_imports():
     declared = {canonicalize_name(Requirement(name).name) for name in requirements}
     packages = importlib.metadata.packages_distributions()
     own_modules = {"tcgemm", "benchmarks", "support", "setup", "setup_toolchain"}
-    optional = {"pynvml"}  # beside the driver: telemetry without it has no clock rates
     missing = {
         module: path
         for module, path in imported().items()
-        if module not in sys.stdlib_module_names | own_modules | optional
+        if module not in sys.stdlib_module_names | own_modules
         and not declared & {canonicalize_name(name) for name in packages.get(module, [module])}
     }
     assert not missing

@@ -88,12 +88,16 @@ PATH = re.compile(
 )
 # The folders that a page may start from: a page about csrc writes `plan/sm90.cpp`.
 STARTS = ("", "csrc", "csrc/kernels", "csrc/kernels/sm90", "tcgemm", "tcgemm/nn", "tcgemm/override")
-STARTS += ("tests", "tests/support", "docs/dev", "docs/dev/kernels", "docs")
+STARTS += (
+    "tests",
+    "tests/support",
+    "docs/dev",
+    "docs/dev/kernels",
+    "docs",
+    "benchmarks/experiments",
+)
 # Files that a build, a reader of a page or a measurement adds.
 MADE = {"tcgemm/libtcgemm.so", "csrc/kernels/sm100/", "csrc/plan/sm100.cpp"}
-MADE |= {
-    f"benchmarks/results/{name}" for name in ("models", "swap", "rows", "tensor_parallel", "float8")
-}
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "CHANGELOG.md", *DEVELOPERS])

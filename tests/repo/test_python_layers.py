@@ -35,7 +35,7 @@ LAYERS = (
 MOST_LAYERS, MOST_PACKAGES = 10, 12
 # A kind of operands -> the other kinds that it may import.
 KINDS = {"quant": (), "packed": ("quant",), "sparse": (), "integers": ()}
-OPTIONAL = ("matplotlib", "numpy", "pandas", "pynvml", "sklearn", "tqdm")
+OPTIONAL = ("matplotlib", "numpy", "pandas", "sklearn", "tqdm")
 
 
 def modules() -> dict[str, str]:

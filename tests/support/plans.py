@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 if __name__ == "__main__":
     sys.path[:1] = [str(ROOT / "tests"), str(ROOT)]
 
-from tcgemm.measure import results_file  # noqa: E402
+from tcgemm.measure.results import write  # noqa: E402
 
 from support import meta_problems  # noqa: E402
 
@@ -111,7 +111,7 @@ def main():
     record = load()
     if arguments.mode == "write":
         problems = {name: renamed(case["problem"], names) for name, case in record["cases"].items()}
-        results_file.write(RECORD, recorded(problems))
+        write(RECORD, recorded(problems))
         return 0
     wrong = differences(record, names)
     print("\n".join([*wrong, f"{len(wrong)} differences in {len(record['cases'])} cases"]))

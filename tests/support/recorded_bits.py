@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 import torch  # noqa: E402
 
 import tcgemm  # noqa: E402
-from tcgemm.measure import results_file  # noqa: E402
+from tcgemm.measure.results import write  # noqa: E402
 
 from support import bit_problems  # noqa: E402
 
@@ -452,7 +452,7 @@ def main():
     begin = time.monotonic()
     record = run(arguments.device, arguments.count, names)
     if arguments.out:
-        results_file.write(arguments.out, record)
+        write(arguments.out, record)
     print(summary(record, names))
     print(f"{time.monotonic() - begin:.0f} s")
     if arguments.mode == "write":

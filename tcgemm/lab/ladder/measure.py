@@ -12,8 +12,9 @@ from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.lab import store
 from tcgemm.lab.ladder import call, conflicts, machine_code, problem
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, steps
-from tcgemm.measure import errors, progress, results_file, telemetry, timing
+from tcgemm.measure import errors, progress, telemetry, timing
 from tcgemm.measure.machine import facts
+from tcgemm.measure.results import commit, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,7 +148,7 @@ def _measure(
     if candidates and data is not None:
         step = group[0][0]
         candidates[CUBLAS] = problem.cublas(step, data)
-        sampler = telemetry.Sampler(telemetry.open_reader("cuda"))
+        sampler = telemetry.Sampler("cuda")
         timings = timing.measure(candidates, data.sets, **options, sampler=sampler)
         best = timings.pop(CUBLAS)
         for name, sample in timings.items():
@@ -207,8 +208,8 @@ def _compare(records: list[Record]) -> None:
 def _start(
     path: str | Path | None, resume: bool, sizes: dict[str, tuple[int, int, int]]
 ) -> Results:
-    header = facts("cuda") | {"commit": results_file.commit()}
-    old = results_file.to_resume(path, resume, header["gpu"], load)
+    header = facts("cuda") | {"commit": commit()}
+    old = store.to_resume(path, resume, header["gpu"], load)
     records = [] if old is None else old["records"]
     for record in records:
         expected, size = sizes.get(record["document"]), (record["m"], record["n"], record["k"])
@@ -252,7 +253,7 @@ def save(results: Results, path: Path) -> None:
     records = [
         {key: _short(value) for key, value in record.items()} for record in results["records"]
     ]
-    results_file.write(path, {"header": results["header"], "records": records})
+    write(path, {"header": results["header"], "records": records})
 
 
 def _short(value: Any) -> Any:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tcgemm.lab import store
 from tcgemm.lab.probe import rows
 from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.session import Session
-from tcgemm.measure import progress, results_file
+from tcgemm.measure import progress
 from tcgemm.measure.machine import facts
+from tcgemm.measure.results import commit, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +142,7 @@ def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, 
 
 
 def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str, Any]:
-    header: dict[str, Any] = facts("cuda") | {"commit": results_file.commit()}
+    header: dict[str, Any] = facts("cuda") | {"commit": commit()}
     gpu = torch.cuda.get_device_properties()
     header |= {
         "arch": rows.arch_of((gpu.major, gpu.minor)),
@@ -154,7 +156,7 @@ def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str,
             "chain": sorted(options.chains),
         },
     }
-    old = results_file.to_resume(path, resume, header["gpu"], load)
+    old = store.to_resume(path, resume, header["gpu"], load)
     if old is None:
         return {"header": header, "records": []}
     before = old["header"]["options"]
@@ -208,7 +210,7 @@ def save(results: dict[str, Any], path: Path) -> None:
         own_fields = {k: _short(v) for k, v in record.items() if k not in common[_row(record)]}
         records.append({k: v for k, v in own_fields.items() if (k, v) != ("clock_mhz", None)})
     content = {"header": results["header"], "rows": common, "records": records}
-    results_file.write(path, content)
+    write(path, content)
 
 
 def _short(value: Any) -> Any:

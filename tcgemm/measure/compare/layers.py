@@ -10,7 +10,7 @@ import tcgemm
 from tcgemm import dtypes
 from tcgemm.measure import Plan
 from tcgemm.measure.case import Case
-from tcgemm.measure.compare import measure
+from tcgemm.measure.work import Checks, case_fields
 from tcgemm.measure.workloads import Workload
 from tcgemm.nn import Linear
 from tcgemm.typing import Layout
@@ -30,9 +30,8 @@ class Layer:
 
     def head(self, function: str) -> dict[str, Any]:
         """The fields of its row. function: the product, or the layer that replaces it."""
-        reason = f"not swapped: {self.why_not}" if self.why_not else ""
-        facts = {"count": self.count, "layers": list(self.names), "why": reason}
-        return measure.head(self.case) | {"function": function} | facts
+        calls = {"count": self.count, "layers": list(self.names)}
+        return case_fields(self.case, self.device) | {"function": function} | calls
 
 
 class LayerWork(Workload):
@@ -77,7 +76,7 @@ class LayerWork(Workload):
         """Calls the swapped layer with the weights and the input of one set."""
         return self.swapped[index](self.operands.a[index])
 
-    def check(self) -> tuple[float | None, bool | None]:
+    def check(self) -> Checks:
         """(max_error_ratio, None); None for layers with other weights than the model's."""
         if not self.rounds_as_torch:
             return None, None

@@ -19,10 +19,12 @@ import torch
 
 import tcgemm
 from tcgemm.measure import machine, timing
-from tcgemm.measure.compare import measure, request
+from tcgemm.measure.compare import request
 from tcgemm.measure.compare.layers import Layer, LayerWork, record
 from tcgemm.measure.compare.result import Comparison
 from tcgemm.measure.compare.shapes import progress_of, run
+from tcgemm.measure.results import EMPTY
+from tcgemm.measure.work import METHOD
 from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
 
 WEIGHTS_AS_BUFFERS = (QuantLinear, PackedLinear, SparseLinear24)  # which no forward changes
@@ -63,8 +65,12 @@ def compare_model(
         name = "linear" if to is Linear else to.__name__
         jobs = [(functools.partial(work, layer), layer.head(name)) for layer in swapped]
         rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
-        rows += [layer.head(name) for layer in layers if layer.why_not]
-        facts = machine.facts(device) | {"method": measure.METHOD}
+        rows += [
+            layer.head(name) | EMPTY | {"why": f"not swapped: {layer.why_not}"}
+            for layer in layers
+            if layer.why_not
+        ]
+        facts = machine.facts(device) | {"method": METHOD}
     facts["model"] = {
         "name": type(model).__name__,
         "to": f"{to.__module__}.{to.__qualname__}",

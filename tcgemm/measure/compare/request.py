@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 
 from tcgemm.dtypes import named
-from tcgemm.measure import cases, operands
+from tcgemm.measure import cases, operands, subbyte
 from tcgemm.measure.case import FLOAT8, Case
-from tcgemm.measure.compare import subbyte, weights
+from tcgemm.measure.compare import weights
 from tcgemm.measure.compare.weights import refuse
 from tcgemm.typing import (
     Activation,

@@ -1,7 +1,6 @@
 """The result of tcgemm.compare: a table as text, HTML, pandas frame, picture and file."""
 
 import html
-import json
 import math
 import re
 import statistics
@@ -11,24 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from tcgemm import _plots, _tables
-from tcgemm.measure import results_file
+from tcgemm.measure import results
 from tcgemm.measure.compare.request import refuse
+from tcgemm.measure.results import Row, is_wrong
 
-VERSION = 1  # of the file
-REQUIRED = ("function", "dtype", "layout", "batch", "m", "n", "k", "us", "ratios")
-Row = dict[str, Any]
+CASE = ("dtype", "layout", "m", "n", "k")
 
 
 def size(row: Row) -> str:
     """A shape as compare takes it: "4096x4096x4096", with the batch in front if there is one."""
     sizes = [row["m"], row["n"], row["k"]]
     return "x".join(map(str, sizes if row["batch"] == 1 else [row["batch"], *sizes]))
-
-
-def is_wrong(row: Row) -> bool:
-    """Was tcgemm's result measured to be wrong, or NaN?"""
-    error = row.get("max_error_ratio")
-    return row.get("exact") is False or (error is not None and error > 1)
 
 
 def _number(value: float | None, form: str) -> str:
@@ -55,7 +47,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "layout": lambda row: row["layout"],
     "size": size,
     "epilogue": lambda row: row.get("epilogue") or "",
-    "kernel": lambda row: row.get("kernel") or "",
+    "kernel": lambda row: (row.get("kernel") or "").partition("@")[0],
     "us": lambda row: _number(row["us"], ".2f"),
     "± %": _spread,
     "TFLOP/s": lambda row: _number(row.get("tflops"), ".3g" if _slow(row) else ".1f"),
@@ -94,7 +86,8 @@ class Comparison:
             - function: "mm", "bmm" or "linear"; for a layer of a model also "QuantLinear" or
               "SparseLinear24", the class that it was swapped to.
             - dtype, layout, batch, m, n, k, epilogue: the case.
-            - kernel, why: the name of tcgemm's kernel, and the reason for it.
+            - kernel, why: tcgemm's kernel with its cluster and slices, "kernel@2/4", and the reason
+              for it.
             - us, iqr_us: the median time of a call and its interquartile range, in microseconds.
               us is None if tcgemm could not run the case; `why` is then the reason.
             - tflops, gbps: 1e12 operations and 1e9 bytes of memory traffic per second.
@@ -249,17 +242,17 @@ class Comparison:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Writes a JSON file: {"version": 1, "facts": {...}, "rows": [...]}.
+        """Writes a JSON file: {"header": {...}, "rows": [...]}, as `python -m tcgemm bench` does.
 
         tcgemm.measure.compare.load reads it. The file contains no code. If the file cannot be
         written completely, an older file of this name stays as it was.
         """
-        content = {"version": VERSION, "facts": self.facts, "rows": self.rows}
-        results_file.write(Path(path), content, allow_nan=False)
+        results.save(path, self.facts, self.rows)
 
 
 def _flat(row: Row) -> Row:
-    fields = {k: v for k, v in row.items() if k not in ("ratios", "baselines", "refused")}
+    nested = ("ratios", "baselines", "refused", "facts", "repetitions")
+    fields = {name: value for name, value in row.items() if name not in nested}
     for name, ratio in row["ratios"].items():
         fields[f"x {name}"] = ratio
         fields[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
@@ -279,21 +272,11 @@ def load(path: str | Path) -> Comparison:
         OSError: the file cannot be read.
     """
 
-    def wrong(problem: str) -> RuntimeError:
-        return refuse(f"{path} {problem}; pass a file that the result of tcgemm.compare saved.")
-
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        facts, rows = results.read(path)
+        for row in rows:
+            if missing := [name for name in CASE if name not in row]:
+                raise ValueError(f"{path} has a row without {', '.join(missing)}")
     except ValueError as error:
-        raise wrong(f"is not JSON ({error})") from error
-    if not isinstance(content, dict) or content.get("version") != VERSION:
-        version = content.get("version") if isinstance(content, dict) else None
-        raise wrong(f"has version {version!r}, but this tcgemm reads version {VERSION}")
-    rows, facts = content.get("rows"), content.get("facts")
-    if not isinstance(rows, list) or not isinstance(facts, dict):
-        raise wrong("has no list of rows and facts")
-    for row in rows:
-        missing = [name for name in REQUIRED if not isinstance(row, dict) or name not in row]
-        if missing:
-            raise wrong(f"has a row without {', '.join(missing)}")
+        raise refuse(f"{error}; pass a file that the result of tcgemm.compare saved.") from error
     return Comparison(rows, facts)

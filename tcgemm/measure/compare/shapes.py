@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 
-from tcgemm.measure import machine, telemetry
+from tcgemm.measure import machine, results
 from tcgemm.measure.amx import avoid_forbidden_amx
-from tcgemm.measure.case import Case
-from tcgemm.measure.compare import measure, request, subbyte
+from tcgemm.measure.compare import measure, request
 from tcgemm.measure.compare.result import Comparison, Row, size
-from tcgemm.measure.packed_weight import workload
+from tcgemm.measure.work import METHOD, case_fields
+from tcgemm.measure.works import work_of
 from tcgemm.typing import Activation, Float8Precision, Granularity, PackedFormat
 
 Job = tuple[Callable[[], Any], Row]
@@ -38,16 +38,6 @@ def progress_of(progress: Any) -> Callable[[str], None]:
     return taker
 
 
-def line(row: Row) -> str:
-    """One row as a line of progress."""
-    text = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
-    if row["us"] is None:
-        return f"{text}: {row['why']}"
-    ratios = [f"{ratio:.3f} x {name}" for name, ratio in row["ratios"].items()]
-    rate = f"{row['tflops']:.4g} TFLOP/s"
-    return f"{text}: " + ", ".join([f"{row['us']:.2f} us", rate, *ratios])
-
-
 def run(
     jobs: Iterable[Job],
     functions: measure.Functions,
@@ -60,19 +50,13 @@ def run(
     jobs, rows = list(jobs), []
     if device.type == "cpu" and (sentence := avoid_forbidden_amx()):
         progress(sentence)
-    reader_of = functools.cache(telemetry.open_reader)
-    common = {"functions": functions, "seconds": seconds, "reader_of": reader_of}
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for number, (build, head) in enumerate(jobs, 1):
-            rows.append(measure.row_of(build, head, **common))
-            progress(f"{number} of {len(jobs)}: {line(rows[-1])}")
+        for number, (build, case) in enumerate(jobs, 1):
+            row = measure.row_of(build, case, functions=functions, seconds=seconds)
+            rows.append(row)
+            name = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
+            progress(f"{number} of {len(jobs)}: {results.line(name, row)}")
     return rows
-
-
-def _work(case: Case, device: torch.device) -> measure.Work:
-    if case.dtype in subbyte.NAMES:
-        return subbyte.SubbyteWork(case, device)
-    return workload(case, device)
 
 
 def compare_shapes(
@@ -108,7 +92,7 @@ def compare_shapes(
     functions = request.baselines_of(against)
     device, progress = request.device_of(device), progress_of(progress)
     seconds = request.seconds_of(seconds, device)
-    jobs = [(functools.partial(_work, case, device), measure.head(case)) for case in cases]
+    jobs = [(functools.partial(work_of, case, device), case_fields(case, device)) for case in cases]
     with machine.current(device):
         rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
-        return Comparison(rows, machine.facts(device) | {"method": measure.METHOD})
+        return Comparison(rows, machine.facts(device) | {"method": METHOD})

@@ -186,7 +186,7 @@ def sparse(
 
     -> ({name: accuracy in %}, what there is to say); no accuracies where the GPU has no kernel.
     """
-    if why_no_kernel(device, torch.bfloat16, "2:4"):
+    if why_no_kernel(device, torch.bfloat16, "sparse"):
         return {}, "is left out: this GPU has no kernel for it"
     network = copy.deepcopy(network).bfloat16()
     data = [part.bfloat16() if part.is_floating_point() else part for part in data]
@@ -284,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print()
     complaints = [
         digits(device, options.epochs, options.seed),
-        products(device, options.seed),
+        products(device),
     ]
     complaints = [sentence for sentence in complaints if sentence]
     for sentence in complaints:

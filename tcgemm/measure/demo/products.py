@@ -1,21 +1,22 @@
-"""The demo's table of products, by dtype, layout and shape: kernel, error, time, torch's time.
-
-operands -> tcgemm.mm -> error over its float64 bound
-                      -> time, interleaved with torch's on a GPU: dense, or cuSPARSELt's
-"""
+"""The demo's table of products, by dtype, layout and shape: kernel, error, time, torch's time."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 import tcgemm
-from tcgemm.emulate.rounding import round_to_tf32
-from tcgemm.measure import baseline, errors, kernel_name, operands, timing
-from tcgemm.measure.packed_weight import ROUNDINGS
+from tcgemm.measure import machine, operands
+from tcgemm.measure.case import Case
+from tcgemm.measure.compare.measure import Functions
+from tcgemm.measure.compare.result import Comparison, size
+from tcgemm.measure.compare.shapes import run
+from tcgemm.measure.results import is_wrong
+from tcgemm.measure.work import TORCH, case_fields
+from tcgemm.measure.works import work_of
 from tcgemm.typing import Layout
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
@@ -38,127 +39,68 @@ SHAPES: dict[str, Shapes] = {
 }
 # The shapes of the dtypes that have no table of their own.
 FEW: dict[str, Shapes] = {
-    "cuda": (
-        (operands.LAYOUTS, 4096, 4096, 4096),
-        (("TN",), 4095, 4095, 4095),
-        (("TN",), 16, 4096, 4096),
-    ),
-    "cpu": ((operands.LAYOUTS, 512, 512, 512), (("TN",), 500, 33, 777)),
+    "cuda": (SHAPES["cuda"][0], (("TN",), 4095, 4095, 4095), (("TN",), 16, 4096, 4096)),
+    "cpu": (SHAPES["cpu"][0], (("TN",), 500, 33, 777)),
 }
-# Half of b is zero and not stored.
 SPARSE: dict[str, Shapes] = {
     "cuda": ((("TN",), 4096, 4096, 4096), (("TN",), 16, 28672, 4096)),
     "cpu": ((("TN",), 512, 512, 512),),
 }
-# b is a packed weight, with a scale for 128 elements.
 PACKED: dict[str, Shapes] = {
     "cuda": ((("TN",), 1, 28672, 4096), (("TN",), 16, 28672, 4096), (("TN",), 4096, 4096, 4096)),
     "cpu": ((("TN",), 16, 512, 512),),
 }
-_OTHERS = {"tf32": FEW, "e4m3": FEW, "s8": FEW, "f64": FEW, "bf16 2:4": SPARSE, "s8 2:4": SPARSE}
-DTYPES: dict[str, dict[str, dict[str, Shapes]]] = {
-    "cuda": {"f16": SHAPES, "bf16": SHAPES, **_OTHERS, "bf16 int4": PACKED},
-    "cpu": {"f16": SHAPES, "bf16": SHAPES, "f32": SHAPES, **_OTHERS, "bf16 int4": PACKED},
+# (dtype, the epilogue of the cases) -> shapes
+KINDS: dict[tuple[str, str], dict[str, Shapes]] = {
+    **{(dtype, "none"): SHAPES for dtype in ("f16", "bf16")},
+    **{(dtype, "none"): FEW for dtype in ("tf32", "e4m3", "s8", "f64")},
+    **{(dtype, "sparse"): SPARSE for dtype in ("bf16", "s8")},
+    ("bf16", "packed-int4-128"): PACKED,
+    ("f32", "none"): {"cuda": (), "cpu": SHAPES["cpu"]},
 }
-# f32 for all others
-ACCUMULATION: dict[str, str] = {"f64": "f64", "s8": "s32", "e4m3": "promoted"}
-# Floating-point operations of one float64 reference.
-CHECK_BUDGET: dict[str, float] = {"cuda": 3e12, "cpu": 2e9}
-# Milliseconds of a candidate; python -m benchmarks run takes 400.
-TIMED_MS: dict[str, float] = {"cuda": 40.0, "cpu": 30.0}
+SECONDS: dict[str, float] = {"cuda": 0.04, "cpu": 0.03}  # of a candidate; a benchmark takes 0.4
 
 
-def why_no_kernel(device: str, dtype: torch.dtype, kind: str = "") -> str | None:
-    """Why this GPU has no kernel for products of the torch dtype, or None. The kind
-    of b is "2:4" or "int4"."""
-    a = torch.zeros(64, 64, device=device).to(dtype)
+def why_no_kernel(device: str, dtype: torch.dtype, epilogue: str = "none") -> str | None:
+    """Why this GPU has no kernel for products of the torch dtype, or None. With the epilogue
+    "sparse" or "packed-int4-128", b is 2:4 sparse or a packed weight."""
+    a = torch.zeros(64, 128, device=device).to(dtype)
     try:
         b: Any = a
-        if kind:
-            packs = kind == "int4"
-            b = tcgemm.pack_weight(a, "int4", 64) if packs else tcgemm.compress24(a, prune=True)
+        if epilogue.startswith("packed"):
+            b = tcgemm.pack_weight(a, "int4", 128)
+        elif epilogue == "sparse":
+            b = tcgemm.compress24(a, prune=True)
         tcgemm.check_layout(a, b.t(), precision="high" if dtype is torch.float32 else None)
     except RuntimeError as error:
         return str(error)
     return None
 
 
-def products(device: str, seed: int) -> str | None:
+def products(device: str) -> str | None:
     """Prints the table of products; returns a complaint or None."""
-    last = "x torch" if device == "cuda" else ""
-    print(
-        "Matrix products of normal data. Error: the largest, over its float64 bound; the limit is"
-    )
-    print("1, which the rounding of a 16-bit result alone comes close to. The times are from short")
-    print("measurements; python -m benchmarks run takes longer ones.")
-    print(f"  {'dtype':9}{'layout':7}{'m x n x k':20}{'kernel':45}{'error':>6}{'us':>10} {last:>8}")
-    faults = []
-    for name, shapes in DTYPES[device].items():
-        dtype, _, kind = name.partition(" ")
-        if why_no_kernel(device, operands.DTYPES[dtype], kind):
-            print(f"  {name:9} this GPU has no kernel for it")
+    gpu = torch.device(device)
+    cases = []
+    for (dtype, epilogue), shapes in KINDS.items():
+        if why_no_kernel(device, operands.DTYPES[dtype], epilogue):
+            print(f"{dtype} {epilogue}: this GPU has no kernel for it")
             continue
-        for layouts, *shape in shapes[device]:
-            for layout in layouts:
-                text, error = product(device, name, layout, shape, seed)
-                print(text, flush=True)
-                if not error <= 1.0:  # NaN is not
-                    faults.append(f"{name} {layout} {'x'.join(map(str, shape))} ({error:.3g})")
+        for layouts, m, n, k in shapes[device]:
+            cases += [Case("mm", dtype, name, m, n, k, epilogue=epilogue) for name in layouts]
+    jobs = [(functools.partial(work_of, case, gpu), case_fields(case, gpu)) for case in cases]
+    functions: Functions = {TORCH: None} if device == "cuda" else {}
+    print(
+        "Matrix products of normal data. Error: the largest, over its float64 bound; above 1 it is"
+    )
+    print("wrong, and the rounding of a 16-bit result alone comes close to 1. The times are from")
+    print("short measurements; python -m tcgemm bench takes longer ones.")
+    rows = run(jobs, functions, device=gpu, seconds=SECONDS[device], progress=lambda line: None)
+    print(Comparison(rows, machine.facts(gpu)))
+    faults = [
+        f"{row['dtype']} {row['layout']} {size(row)} ({row['max_error_ratio']})"
+        for row in rows
+        if row["us"] is None or is_wrong(row)
+    ]
     if faults:
         return "These products are outside their error bound: " + ", ".join(faults) + "."
     return None
-
-
-def product(
-    device: str, name: str, layout: Layout, shape: Sequence[int], seed: int
-) -> tuple[str, float]:
-    """-> (the table's line, the error over its bound) of one product."""
-    dtype, _, kind = name.partition(" ")
-    generator = torch.Generator(device).manual_seed(seed)
-    data = operands.Operands.build(layout, *shape, dtype=operands.DTYPES[dtype], device=device)
-    data.normal(generator).poison()
-    weights: Sequence[Any] = data.b.views
-    b = data.b[0]
-    if kind == "int4":
-        packed = [tcgemm.pack_weight(b.mT, "int4", 128).t() for b in data.b.views]
-        weights, b = packed, packed[0].dequantize(torch.float32)
-    elif kind:
-        weights = [weight.t() for weight in data.prune()]
-    a = data.a[0]
-    options: dict[str, Any] = {"precision": "high"} if dtype == "tf32" else {}
-    tcgemm.mm(a, weights[0], out=data.out[0], **options)
-    factors = (round_to_tf32(a), round_to_tf32(b)) if dtype == "tf32" else (a, b)
-    error = errors.error_ratio(
-        data.out[0],
-        *factors,
-        accumulation=ACCUMULATION.get(dtype, "f32"),
-        dtype=dtype,
-        budget=CHECK_BUDGET[device],
-        operand_error=ROUNDINGS * errors.UNIT_ROUNDOFF[a.dtype] if kind == "int4" else 0.0,
-    )
-    candidates: dict[str, Callable[[int], Any]] = {
-        "tcgemm": lambda i: tcgemm.mm(data.a[i], weights[i], out=data.out[i], **options)
-    }
-    call = torch_product(data, dtype, sparse=kind == "2:4")
-    refusal = device == "cuda" and baseline.refusal(call)
-    if device == "cuda" and not refusal:
-        candidates["torch"] = call
-    timings = timing.measure(candidates, data.sets, device=device, min_ms=TIMED_MS[device])
-    kernel = kernel_name(a, weights[0], **options) if device == "cuda" else "cpu"
-    us = timings["tcgemm"].us
-    ratio = f"{timings['torch'].us / us:8.2f}" if "torch" in timings else ""
-    ratio = f"{'refused':>8}" if refusal else ratio
-    size = " x ".join(map(str, shape))
-    return f"  {name:9}{layout:7}{size:20}{kernel:45}{error:6.2f}{us:10.1f} {ratio}", error
-
-
-def torch_product(data: operands.Operands, dtype: str, *, sparse: bool) -> Callable[[int], Any]:
-    """torch's call on operand set i; the first call prepares what all need."""
-    if sparse:
-        prepared = functools.cache(
-            lambda: baseline.CusparseltGemm([b.t() for b in data.b.views], data.a[0])
-        )
-        return lambda i: prepared()(data.a[i], i)
-    unit_scale = torch.ones((), device=data.out.memory.device)
-    ways = {"scales": (unit_scale, unit_scale), "tf32": dtype == "tf32"}
-    return lambda i: baseline.gemm(data.a[i], data.b[i], data.out[i], **ways)

@@ -13,10 +13,10 @@ from tcgemm.measure.case import Case
 from tcgemm.measure.compare import request
 from tcgemm.measure.compare.request import DType, Shape
 from tcgemm.measure.compare.shapes import progress_of
-from tcgemm.measure.packed_weight import workload
 from tcgemm.measure.tune import measure, products
 from tcgemm.measure.tune.products import refuse
 from tcgemm.measure.tune.result import Tuning, line
+from tcgemm.measure.works import work_of
 from tcgemm.ops import query, tuned
 from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
 
@@ -157,7 +157,7 @@ def run(
 def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
     """The row of a case, or the reason why it cannot be measured."""
     try:
-        work = workload(case, gpu)
+        work: Any = work_of(case, gpu)  # a Workload: other cases are refused
         return measure.measure(work, measure.GpuBench(work), seconds=seconds)
     except RuntimeError as error:
         torch.cuda.synchronize()  # a GPU that no longer answers raises here

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, NamedTuple
 
 from tcgemm import info
+from tcgemm.measure import name_of
 from tcgemm.measure.case import FLOAT8
 from tcgemm.measure.workloads import Workload
 from tcgemm.ops.explanation import Explanation, explain
@@ -35,12 +36,6 @@ class Candidate(NamedTuple):
 
     kernel: str  # "row@cluster/slices"; with "c" behind it, a cluster adds the slices
     estimate: float  # microseconds
-
-
-def name_of(plan: Explanation) -> str:
-    """The kernel of a plan, with its cluster and its slices of k."""
-    suffix = "c" if plan.fields.get("cluster_adds") else ""
-    return f"{plan.kernel}@{plan.cluster}/{plan.slices}{suffix}"
 
 
 def ask(work: Workload, kernel: str | None = None, device: str | None = None) -> Explanation:

@@ -10,8 +10,9 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
+from tcgemm.measure import subbyte
 from tcgemm.measure.case import FLOAT8, FLOATS, Case
-from tcgemm.measure.compare import request, subbyte
+from tcgemm.measure.compare import request
 from tcgemm.ops import precision as torch_precision
 
 ROWS = (1, 16, 64, 256, 2048)  # of a layer's input

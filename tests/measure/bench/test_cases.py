@@ -5,17 +5,18 @@ import re
 import pytest
 import torch
 
-from tcgemm.measure import results_file, run, workloads
+from tcgemm.measure import results, run, work, workloads
 from tcgemm.measure.case import Case
 from tcgemm.measure.cases import EPILOGUES, NAMES
 from tcgemm.measure.cases import cases as cases_of
+from tcgemm.measure.works import work_of
 
 
 def test_every_set_has_cases_of_its_name():
     for name in NAMES:
         result = cases_of(name)
         assert result and {case.set for case in result} <= {name, f"{name}:sm80", f"{name}@1"}
-        keys = [results_file.key(workloads.as_row(case, "gpu", {})) for case in result]
+        keys = [results.key(work.case_fields(case, "cuda")) for case in result]
         assert len(set(keys)) == len(keys)
 
 
@@ -27,10 +28,10 @@ def small(case):
 @pytest.mark.parametrize("name", NAMES)
 def test_every_case_runs_when_it_is_small(name):
     for case in dict.fromkeys(map(small, cases_of(name))):
-        work = run.workload(case, "cpu")
-        ratio, exact = work.check()
+        runnable = work_of(case, "cpu")
+        ratio, exact = runnable.check()
         assert ratio <= 1 and exact in (True, None), case
-        work.candidates()["tcgemm"](1)
+        runnable.candidates()["tcgemm"](1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,8 +55,8 @@ def test_random_cases_are_the_same_in_each_run():
 
 def test_training_checks_see_a_wrong_gradient():
     case = Case("train", "bf16", "TN", 72, 64, 80, epilogue="bias")
-    work = run.workload(case, "cpu")
-    original = work.call_tcgemm
+    training = work_of(case, "cpu")
+    original = training.call_tcgemm
     assert case.flops == 3 * 2 * 72 * 64 * 80
     for index in range(4):
 
@@ -64,11 +65,11 @@ def test_training_checks_see_a_wrong_gradient():
             results[index][..., 3:19].zero_()
             return results
 
-        work.call_tcgemm = wrong
-        ratio, exact = work.check()
+        training.call_tcgemm = wrong
+        ratio, exact = training.check()
         assert not ratio <= 1 and not exact
-    work.call_tcgemm = original
-    outputs, torchs = original(1), work.call_baseline(1)
+    training.call_tcgemm = original
+    outputs, torchs = original(1), training.call_baseline(1)
     for result, expected in zip(outputs, torchs, strict=True):
         torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-1)
 
@@ -85,13 +86,13 @@ def test_filters_and_forced_kernels():
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_epilogue_and_host_cases_run(epilogue):
     case = Case("linear", "f32", "TN", 24, 16, 40, epilogue=epilogue)
-    work = workloads.Workload(case, "cpu")
-    ratio, exact = work.check()
+    linear = workloads.Workload(case, "cpu")
+    ratio, exact = linear.check()
     assert ratio <= 1 and exact in (True, None)
-    for call in work.candidates().values():
+    for call in linear.candidates().values():
         call(1)
     plain = workloads.Workload(Case("bmm", "bf16", "NT", 9, 8, 7, 3, graph=False), "cpu")
     ratio, exact = plain.check()
     assert ratio <= 1 and exact is True
     plain.candidates()["tcgemm"](0)
-    assert workloads.baseline_name(plain.case) == "torch.bmm"
+    assert work.baseline_name(plain.case) == "torch.bmm"

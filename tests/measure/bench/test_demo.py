@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.measure import operands
 from tcgemm.measure.demo import main as demo
 from tcgemm.measure.demo import products as demo_products
 
@@ -93,26 +94,26 @@ def test_demo_on_the_cpu(capsys):
     sparse = [f"SparseLinear24, {word}" for word in ("pruned", "trained on", "compressed")]
     for name in (*names, *sparse):
         assert re.search(rf"{name} +9\d\.\d\d % of the test digits", out)
-    for name in demo_products.DTYPES["cpu"]:
-        lines = [line for line in out.splitlines() if line.startswith(f"  {name:9}")]
-        layouts = {line[11:18].strip() for line in lines}
-        assert layouts == ({"TN"} if " " in name else {"TN", "NN", "TT", "NT"})
-    assert "511 x 511 x 511" in out and "500 x 33 x 777" in out
+    rows = [line.split() for line in out.splitlines()]
+    products = {(row[2], row[3]) for row in rows if row[1:2] == ["mm"]}
+    for (dtype, epilogue), shapes in demo_products.KINDS.items():
+        layouts = {name for layouts, *_ in shapes["cpu"] for name in layouts}
+        assert {(dtype, layout) for layout in layouts} <= products, (dtype, epilogue)
+    assert "511x511x511" in out and "500x33x777" in out and "packed-int4-128" in out
     assert "The networks agree" in out
 
 
 def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
-    monkeypatch.setattr(demo, "products", lambda device, seed: None)
+    monkeypatch.setattr(demo, "products", lambda device: None)
     assert demo.main(["--device", "cpu", "--epochs", "1"]) == 1
     assert "more than 95 % was expected" in capsys.readouterr().err
 
 
 def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
     monkeypatch.setattr(demo, "digits", lambda device, epochs, seed: None)
-    monkeypatch.setattr(
-        demo_products, "DTYPES", {"cpu": {"f32": {"cpu": ((("TN",), 16, 16, 16),)}}}
-    )
-    monkeypatch.setattr(demo_products.tcgemm, "mm", lambda a, b, out: out.zero_())
+    kinds = {("f32", "none"): {"cpu": ((("TN",), 16, 16, 16),)}}
+    monkeypatch.setattr(demo_products, "KINDS", kinds)
+    monkeypatch.setattr(tcgemm, "mm", lambda a, b, out, **options: out.zero_())
     assert demo.main(["--device", "cpu"]) == 1
     sentence = capsys.readouterr().err
     assert "outside their error bound: f32 TN 16x16x16" in sentence
@@ -131,13 +132,11 @@ def test_demo_on_a_gpu(capsys):
     out = capsys.readouterr().out
     assert "bf16 autocast" in out
     for dtype, accumulator in (("bf16", "f32"), ("e4m3", "f32"), ("s8", "s32"), ("f64", "f64")):
-        if demo.why_no_kernel(
-            "cuda", demo_products.operands.DTYPES[dtype]
-        ):  # in a build for older GPUs
-            assert dtype != "bf16" and f"{dtype:9} this GPU has no kernel for it" in out
+        if demo.why_no_kernel("cuda", operands.DTYPES[dtype]):  # in a build for older GPUs
+            assert dtype != "bf16" and f"{dtype} none: this GPU has no kernel for it" in out
         else:
             assert f"_{dtype}_{accumulator}_" in out
-    lacks = demo.why_no_kernel("cuda", torch.bfloat16, "2:4")
+    lacks = demo.why_no_kernel("cuda", torch.bfloat16, "sparse")
     assert ("_sparse " in out and "SparseLinear24, compressed" in out) is not bool(lacks)
 
 
@@ -146,31 +145,14 @@ def test_what_the_gpu_lacks_is_left_out(capsys, monkeypatch):
         if a.dtype is torch.float8_e4m3fn or isinstance(b, tcgemm.SparseTensor24):
             raise RuntimeError("tcgemm: no kernel")
 
-    monkeypatch.setattr(demo_products.tcgemm, "check_layout", refuse)
+    monkeypatch.setattr(tcgemm, "check_layout", refuse)
     shapes = {"cpu": ((("TN",), 8, 8, 16),)}
-    names = ("e4m3", "s8", "s8 2:4")
-    monkeypatch.setattr(demo_products, "DTYPES", {"cpu": dict.fromkeys(names, shapes)})
+    kinds = (("e4m3", "none"), ("s8", "none"), ("s8", "sparse"))
+    monkeypatch.setattr(demo_products, "KINDS", dict.fromkeys(kinds, shapes))
     assert demo.main(["--device", "cpu", "--epochs", "15"]) == 0
     out = capsys.readouterr().out
     assert "QuantLinear, int8" in out and "QuantLinear, fp8" not in out
     assert "SparseLinear24, " not in out and "SparseLinear24 is left out: this GPU has no" in out
-    for name in ("e4m3", "s8 2:4"):
-        assert f"  {name:9} this GPU has no kernel for it" in out
-    assert "  s8       TN" in out
-
-
-def test_torch_multiplies_the_sparse_weight(monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        demo_products.baseline,
-        "CusparseltGemm",
-        lambda *matrix: calls.append(matrix) or (lambda a, i: i),
-    )
-    data = demo_products.operands.Operands.build(
-        "TN", 8, 16, 32, dtype=torch.bfloat16, device="cpu", sets=3
-    )
-    weights = data.normal().prune()
-    call = demo_products.torch_product(data, "bf16", sparse=True)
-    assert [call(1), call(2)] == [1, 2] and len(calls) == 1
-    for matrix, weight in zip(calls[0][0], weights, strict=True):
-        assert torch.equal(matrix, weight.to_dense()) and matrix.is_contiguous()
+    for name in ("e4m3 none", "s8 sparse"):
+        assert f"{name}: this GPU has no kernel for it" in out
+    assert " s8 " in out

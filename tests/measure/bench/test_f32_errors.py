@@ -1,18 +1,18 @@
 """f32 products with precision="highest" err at most as torch's, on every kind of data; and the
-table that says so (python -m benchmarks errors) sees results that are wrong.
+table that says so (python -m benchmarks run --set errors) sees results that are wrong.
 
 The CPU's definition is held to the bound of its roundings, CUDA's to torch.mm in the same run.
 """
 
+import functools
 import math
 
 import pytest
 import torch
 
-import benchmarks
-from benchmarks.fp32_errors import measure as fp32_measure
-from benchmarks.fp32_errors import patterns
-from benchmarks.fp32_errors import table as fp32_table
+from benchmarks.experiments import EXPERIMENTS, patterns
+from benchmarks.experiments import errors as fp32_errors
+from tcgemm.measure import results, run
 
 from support import split_terms
 
@@ -22,31 +22,31 @@ SMALL = {"m": 64, "n": 72}
 
 def row(kind, k, gemm, **options):
     """The table's row of the result of `gemm` on the CPU, beside torch's."""
-    return fp32_measure.measure(kind, "TN", *SMALL.values(), k, "cpu", gemm=gemm, **options)
+    return fp32_errors.measure(kind, "TN", *SMALL.values(), k, "cpu", gemm=gemm, **options)
 
 
 # The products.
 
 
 @pytest.mark.parametrize("kind", patterns.PATTERNS)
-@pytest.mark.parametrize("layout", fp32_measure.LAYOUTS)
+@pytest.mark.parametrize("layout", fp32_errors.LAYOUTS)
 def test_cpu_is_within_the_bound(kind, layout):
     for k in DEPTHS:
-        result = fp32_measure.measure(kind, layout, *SMALL.values(), k, "cpu", torch_gemm=None)
-        assert not fp32_table.complaint(result), result
+        result = fp32_errors.measure(kind, layout, *SMALL.values(), k, "cpu", torch_gemm=None)
+        assert not fp32_errors.complaint(result), result
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 @pytest.mark.parametrize("kind", patterns.PATTERNS)
-@pytest.mark.parametrize("layout", fp32_measure.LAYOUTS)
+@pytest.mark.parametrize("layout", fp32_errors.LAYOUTS)
 def test_cuda_errs_at_most_as_torch(kind, layout):
     sizes = [(512, 512, k) for k in DEPTHS] + [(1000, 520, 512), (1024, 1024, 2048)]
     for size in sizes:
-        result = fp32_measure.measure(kind, layout, *size, "cuda")
-        if kind in fp32_table.NOT_COMPARED:
-            result["baseline_errors"] = fp32_measure.bound("cuda", size[-1])
-        assert not fp32_table.complaint(result), result
+        result = fp32_errors.measure(kind, layout, *size, "cuda")
+        if kind in fp32_errors.NOT_COMPARED:
+            result["facts"]["baseline_errors"] = fp32_errors.bound("cuda", size[-1])
+        assert not fp32_errors.complaint(result), result
 
 
 # The judge, on results that are wrong.
@@ -59,7 +59,7 @@ def right(a, b):
 @pytest.mark.parametrize("kind", patterns.PATTERNS)
 def test_the_rounded_product_is_at_most_torchs(kind):
     for k in (1, 2, 16, 512):
-        assert not fp32_table.complaint(row(kind, k, right))
+        assert not fp32_errors.complaint(row(kind, k, right))
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_the_rounded_product_is_at_most_torchs(kind):
 )
 def test_each_part_product_is_needed(way, kind):
     for k in (128, 1024):
-        assert not fp32_table.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
+        assert not fp32_errors.complaint(row(kind, k, lambda a, b: split_terms.product(a, b, way)))
     for index, pair in enumerate(split_terms.KINDS[way][-1]):
         result = row(kind, 128, lambda a, b, index=index: split_terms.product(a, b, way, index))
-        assert fp32_table.complaint(result), pair
+        assert fp32_errors.complaint(result), pair
 
 
 def dropped_step(a, b):
@@ -112,12 +112,12 @@ FAULTS = (dropped_step, repeated_step, zero_tile, unwritten, low_bits, one_row)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_seen(kind, fault):
     for k in (32, 256):
-        assert fp32_table.complaint(row(kind, k, fault))
+        assert fp32_errors.complaint(row(kind, k, fault))
 
 
 def test_the_bound_of_the_cpu_sees_faults_too():
     for fault in (dropped_step, zero_tile, unwritten):
-        assert fp32_table.complaint(row("normal", 256, fault, torch_gemm=None))
+        assert fp32_errors.complaint(row("normal", 256, fault, torch_gemm=None))
 
 
 def without_nan(a, b):
@@ -125,7 +125,7 @@ def without_nan(a, b):
 
 
 def without_inf(a, b):
-    return right(a, b).clamp(-fp32_measure.LARGEST, fp32_measure.LARGEST)
+    return right(a, b).clamp(-fp32_errors.LARGEST, fp32_errors.LARGEST)
 
 
 def other_sign(a, b):
@@ -137,7 +137,8 @@ def other_sign(a, b):
 def test_inf_and_nan_are_those_of_fp32(fault):
     for kind in ("special", "special-elements"):
         result = row(kind, 64, fault)
-        assert result["errors"]["wrong"] > 0 and "f32 cannot give" in fp32_table.complaint(result)
+        assert result["facts"]["errors"]["wrong"] > 0
+        assert "f32 cannot give" in fp32_errors.complaint(result)
 
 
 # Where results overflow, and where they vanish.
@@ -146,7 +147,7 @@ def test_inf_and_nan_are_those_of_fp32(fault):
 def outcome(a, b, out):
     """{max, rms, wrong} of one element."""
     a, b = (torch.tensor(values, dtype=torch.float32) for values in (a, b))
-    return fp32_measure.Reference(a.unsqueeze(0), b.unsqueeze(1)).errors(torch.tensor([[out]]))
+    return fp32_errors.Reference(a.unsqueeze(0), b.unsqueeze(1)).errors(torch.tensor([[out]]))
 
 
 LARGE, INF = 2.0**127, math.inf
@@ -164,7 +165,7 @@ LARGE, INF = 2.0**127, math.inf
         # Neither the positive nor the negative ones fit.
         ([1.5, 1.5, -1.5, -1.0], [0.5 * LARGE, INF, -INF, math.nan], [-0.5 * LARGE, 0.0]),
         # Right at the border: float64 rounds to Inf what f32 need not.
-        ([1.0, 1.0, 0.0, 0.0], [INF, fp32_measure.LARGEST], [-INF, math.nan, LARGE]),
+        ([1.0, 1.0, 0.0, 0.0], [INF, fp32_errors.LARGEST], [-INF, math.nan, LARGE]),
     ],
 )
 def test_overflow(b, right, wrong):
@@ -205,47 +206,48 @@ def spread(x, dim):
 def test_data_is_of_its_kind():
     data = {kind: patterns.operands(kind, "NN", 256, 200, 512, "cpu") for kind in patterns.PATTERNS}
     results = {kind: a.double() @ b.double() for kind, (a, b) in data.items()}
-    assert (results["rows"].abs() > fp32_measure.LARGEST).any()
-    assert (results["rows"].abs() < fp32_measure.SMALLEST_NORMAL).any()
-    assert fp32_measure.Reference(*data["rows"]).measured.double().mean() > 0.8
+    assert (results["rows"].abs() > fp32_errors.LARGEST).any()
+    assert (results["rows"].abs() < fp32_errors.SMALLEST_NORMAL).any()
+    assert fp32_errors.Reference(*data["rows"]).measured.double().mean() > 0.8
     for kind in ("along-k", "both-k", "elements"):
         assert spread(data[kind][0], 1).min() > 30 and spread(data[kind][1], 0).min() > 30
     wide = spread(data["odd-rows"][0], 1) > 30, spread(data["odd-rows"][1], 0) > 30
     assert [int(flags.sum()) for flags in wide] == [3, 2]
     assert results["odd-rows"].abs().max() < 2.0**20
     a, _ = data["subnormal"]
-    assert a.abs().max() < fp32_measure.SMALLEST_NORMAL and a.ne(0).double().mean() > 0.99
+    assert a.abs().max() < fp32_errors.SMALLEST_NORMAL and a.ne(0).double().mean() > 0.99
     for kind in ("special", "special-elements"):
         assert all((results[kind] == value).any() for value in (INF, -INF))
         assert 0 < results[kind].isnan().sum() < 0.1 * results[kind].numel()
 
 
-# The command.
+# The set.
 
 
-def test_the_table_is_written_and_judged(tmp_path, capsys, monkeypatch):
-    path = tmp_path / "table.json"
-    arguments = [
-        "--device",
-        "cpu",
-        "--commit",
-        "abc",
-        "--pattern",
-        "normal,one-hot",
-        "--size",
-        "24",
-    ]
-    assert fp32_measure.main([*arguments, "--depth", "1,32", "--out", str(path)]) == 0
-    assert "right, and at most bound's: 4 of 4 rows" in capsys.readouterr().out
-    table = fp32_table.load(path)
-    assert table["header"]["commit"] == "abc" and table["header"]["gpu"] == "cpu"
-    assert [r["k"] for r in table["rows"] if r["kind"] == "normal"] == [1, 32, 1, 32]
-    assert fp32_table.path_of("NVIDIA H200", tmp_path) == tmp_path / "errors" / "h200.json"
-    assert fp32_table.load(tmp_path / "none.json") is None
+def test_a_run_measures_and_judges(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "cpu.json"
+    arguments = ["--set", "errors", "--max-size", "32", "--device", "cpu", "--commit", "abc"]
+    arguments += ["--layout", "TN", "--out", str(path)]
+    two = {name: patterns.PATTERNS[name] for name in ("normal", "sparse")}
+    monkeypatch.setattr(patterns, "PATTERNS", two)
+    assert run.main(arguments, experiments=EXPERIMENTS) == 0
+    assert "2 of 2 cases done, 0 failed or wrong." in capsys.readouterr().out
+    rows = results.Results.load(path).rows
+    assert [row["k"] for row in rows if row["data"] == "normal"] == [1, 2, 4, 8, 16, 32]
+    for row in rows:
+        assert row["facts"]["baseline"] == "bound" and row["us"] > 0
+        assert (row["max_error_ratio"] is None) == (row["data"] == "sparse")
 
-    monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
-    monkeypatch.setattr(fp32_measure, "tcgemm_mm", zero_tile)
-    assert fp32_measure.main([*arguments, "--depth", "32"]) == 1
+    original = fp32_errors.measure
+    faulty = functools.partial(original, gemm=zero_tile)
+    monkeypatch.setattr(fp32_errors, "measure", faulty)
+    assert run.main(arguments, experiments=EXPERIMENTS) == 1
     out = capsys.readouterr().out
-    assert "MISS" in out and "    K = 32: max " in out and "bound's: 0 of 2 rows" in out
-    assert not (tmp_path / "errors").exists()  # a part of the table is not the table
+    assert "WRONG RESULT" in out and "2 of 2 cases done, 6 failed or wrong." in out
+
+
+def test_a_job_has_every_depth_and_a_gpu_a_large_size_too():
+    jobs = EXPERIMENTS["errors"](run.parse(["--set", "smoke", "--device", "cuda"]))
+    device = torch.device("cuda")
+    rows = [row for job in jobs for row in job.cases(device)]
+    assert len(rows) == len({results.key(row) for row in rows}) == 12 * (2 * 14 + 4)

@@ -1,172 +1,158 @@
-"""The set `models` of the benchmarks: rows, failures, resuming and merging."""
+"""The sets of models and layers: models, swap, float8 and tensor_parallel, on small sizes."""
 
 import pytest
 import torch
 
-from benchmarks import __main__
-from benchmarks.models import cases, measure, record, training, variants
+import tcgemm
+from benchmarks.experiments import EXPERIMENTS, layers, models
+from benchmarks.experiments.side_by_side import WARM_UP
+from tcgemm.measure import results, run
 
-SMALL = ["run", "--set", "models", "--models", "smoke", "--device", "cpu", "--ms", "2"]
-SMALL += ["--steps", "8", "--commit", "abc"]
-FAST = "use,Linear,Float8Linear,Float8Linear delayed,QuantLinear e4m3,SparseLinear24"
-FAST += ",SparseLinear24 learning"  # nothing compiled
-QUICK = [*SMALL, "--variants", FAST]
-TRAINED = ["torch", "use", "Linear", "Float8Linear", "Float8Linear delayed"]
-TRAINED += ["SparseLinear24 learning"]
-DECODED = ["torch", "use", "Linear", "QuantLinear e4m3", "SparseLinear24"]
+SMALL = ["--max-size", "64", "--device", "cpu", "--ms", "2", "--commit", "abc"]
+
+
+def measured(path, *arguments):
+    """{(task or features, batch, tokens or layers): {variant: row}} of a run on the CPU."""
+    status = run.main([*arguments, *SMALL, "--out", str(path)], experiments=EXPERIMENTS)
+    found = {}
+    for row in results.Results.load(path).rows:
+        place = (row.get("task"), row.get("batch"), row.get("layers", row["tokens"]))
+        found.setdefault(place, {})[row["function"]] = row
+    return status, found
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
+def eager(tmp_path_factory):
+    """The rows of models that nothing compiles."""
     path = tmp_path_factory.mktemp("models") / "cpu.json"
-    assert __main__.main([*QUICK, "--out", str(path)]) == 0
-    return path
+    with pytest.MonkeyPatch.context() as patch:
+        original = models.names_of
+        patch.setattr(
+            models,
+            "names_of",
+            lambda task: tuple(name for name in original(task) if "compiled" not in name),
+        )
+        status, found = measured(path, "--set", "models", "--repetitions", "1")
+    assert status == 0
+    return found
 
 
-@pytest.fixture
-def results(path):
-    return record.load(path)
-
-
-def test_rows_hold_every_task_and_variant(results):
-    groups = {}
-    for row in results["rows"]:
-        groups.setdefault((row["task"], row["batch"]), []).append(row)
-    assert {place: [row["variant"] for row in rows] for place, rows in groups.items()} == {
-        ("train", 4): TRAINED,
-        ("decode", 1): DECODED,
-        ("decode", 16): DECODED,
-    }
-    for (task, batch), rows in groups.items():
-        for row in rows:
-            assert tuple(row) == record.KEYS and row["commit"] == "abc" and row["failure"] is None
-            assert 0 < row["low_us"] <= row["us"] <= row["high_us"] and row["samples"] > 1
-            assert row["ratio"] == pytest.approx(rows[0]["us"] / row["us"], rel=1e-2)
-            tokens = batch * (row["tokens"] if task == "train" else 1)
-            assert row["tokens_per_second"] == pytest.approx(tokens * 1e6 / row["us"], rel=1e-3)
-    assert results["models"]["smoke"]["hidden"] == 64 and results["header"]["gpu"] == "cpu"
-    assert "fused AdamW" in results["header"]["method"]
-
-
-def test_the_loss_falls_and_is_near_to_torch_s(results):
-    rows = {row["variant"]: row for row in results["rows"] if row["task"] == "train"}
-    (case,) = cases.cases(("smoke",), ("train",))
-    device, count = torch.device("cpu"), measure.WARM_UP + 1 + 8
-    batches = training.text(case, count + 1, 0)
-    before = training.Training(case, variants.VARIANTS[0], device, batches, 0).outcome()["loss"]
-    for row in rows.values():
-        assert row["loss"] < before - 0.03 and row["steps"] == count
-        near = 0.005 if row["variant"] == "SparseLinear24 learning" else 0.0005
-        assert row["loss"] == pytest.approx(rows["torch"]["loss"], rel=near)
-        assert row["error"] is None and row["samples"] == 8
-
-
-def test_the_error_of_logits_is_that_of_the_weights(results):
+def test_rows_hold_every_task_and_variant(eager):
+    assert set(eager) == {("train", 4, 32), ("decode", 1, 32), ("decode", 16, 32)}
+    trained = ["torch", "use", "Linear", "Float8Linear", "Float8Linear delayed"]
+    assert set(eager["train", 4, 32]) == {*trained, "SparseLinear24 learning"}
+    decoded = {"torch", "use", "Linear", "QuantLinear e4m3", "QuantLinear int8", "SparseLinear24"}
+    decoded |= {"PackedLinear int4", "PackedLinear e4m3"}
     for batch in (1, 16):
-        rows = [row for row in results["rows"] if row["batch"] == batch and row["error"]]
-        error = {row["variant"]: row["error"] for row in rows}
-        assert 0 < error["Linear"] < 0.01 and 0 < error["use"] < 0.01 and 0 < error["torch"] < 0.01
+        rows = eager["decode", batch, 32]
+        assert set(rows) == decoded
+        for name, row in rows.items():
+            assert row["us"] > 0 and (name == "torch" or row["ratios"]["torch"] > 0)
+
+
+def test_the_loss_falls_and_is_near_to_torch_s(eager):
+    rows = eager["train", 4, 32]
+    case = models.Case("small", models.SMALL, models.TRAIN, 4, 32)
+    device = torch.device("cpu")
+    before = models.Training(case, models.text(case), "torch", device).facts()["loss"]
+    for row in rows.values():
+        assert row["facts"]["steps"] == WARM_UP + 1 + 2 * 5
+        assert row["facts"]["loss"] < before - 0.03
+        near = 0.02 if row["function"] == "SparseLinear24 learning" else 0.0005
+        assert row["facts"]["loss"] == pytest.approx(rows["torch"]["facts"]["loss"], rel=near)
+
+
+def test_the_error_of_logits_is_that_of_the_weights(eager):
+    for batch in (1, 16):
+        error = {name: row["facts"]["error"] for name, row in eager["decode", batch, 32].items()}
+        assert all(0 < error[name] < 0.01 for name in ("torch", "use", "Linear"))
         assert 0.01 < error["QuantLinear e4m3"] < 0.05 < error["SparseLinear24"] < 0.5
-        assert all(row["loss"] is None for row in rows)
+        assert 0.001 < error["QuantLinear int8"] < error["QuantLinear e4m3"]
 
 
 @pytest.mark.nightly
 def test_compiled_models_have_rows(tmp_path):
-    path = tmp_path / "cpu.json"
-    names = "torch.compile,Linear compiled"
-    assert __main__.main([*SMALL, "--variants", names, "--out", str(path)]) == 0
-    rows = [row for row in record.load(path)["rows"] if "compile" in row["variant"]]
-    assert len(rows) == 6 and not any(row["failure"] for row in rows)
-    assert {row["variant"] for row in rows} == {"torch.compile", "Linear compiled"}
+    status, found = measured(tmp_path / "cpu.json", "--set", "swap", "--repetitions", "1")
+    assert status == 0 and set(found) == {("forward", 1, 1), ("forward", 1, 32)}
+    for rows in found.values():
+        compiled = [name for name in rows if name.endswith(" compiled")]
+        assert len(compiled) == 5 and "torch compiled" in compiled
+        for name in compiled:
+            eager = rows[name.removesuffix(" compiled")]["facts"]["error"]
+            assert rows[name]["facts"]["error"] == pytest.approx(eager, rel=0.5)
+        assert set(rows["PackedLinear int4 compiled"]["ratios"]) == {"torch", "torch compiled"}
 
 
 def test_variants_run_what_they_are_named():
-    for variant in variants.VARIANTS:
-        model = measure.training.build(cases.MODELS["smoke"], "cpu", torch.bfloat16)
-        variant.apply(model)
-        kind = type(model.blocks[0].mlp.gate)
-        expected = (variant.swap or {}).get("to", torch.nn.Linear)
-        assert kind is expected
-        loses = kind.__name__ in ("Float8Linear", "QuantLinear", "SparseLinear24")
-        assert type(model.head) is (torch.nn.Linear if loses else kind)
-        with variant.session():
-            assert variants.tcgemm.override.is_active() == variant.diverted
-        assert not variants.tcgemm.override.is_active()
-    default = {choice.name for task in ("train", "decode") for choice in variants.select(task)}
-    assert default == set(variants.BY_NAME) - {"Linear compiled"}
-    assert [choice.name for choice in variants.select("train", ("use",))] == ["torch", "use"]
+    case = models.Case("small", models.SMALL, models.FORWARD, 1, 32)
+    for name, variant in models.VARIANTS.items():
+        step = models.ModelStep(case, name, torch.device("cpu"))
+        kind = type(step.model.blocks[0].mlp.gate)
+        assert kind is (variant.swap or {"to": torch.nn.Linear})["to"]
+        loses = kind not in (torch.nn.Linear, tcgemm.nn.Linear)
+        assert type(step.model.head) is (torch.nn.Linear if loses else kind)
+        with step.session():
+            assert tcgemm.override.is_active() == variant.diverted
+        assert not tcgemm.override.is_active()
 
 
-def test_a_variant_that_fails_has_a_sentence(tmp_path, capsys, monkeypatch):
-    apply = variants.Variant.apply
-
-    def broken(variant, model):
-        if variant.name == "Linear":
-            raise RuntimeError("Failed to find C compiler.\nSet CC.")
-        apply(variant, model)
-
-    monkeypatch.setattr(variants.Variant, "apply", broken)
-    path = tmp_path / "one.json"
-    assert __main__.main([*QUICK, "--tasks", "train", "--out", str(path)]) == 1
-    assert "1 of 1 cases done, 1 rows failed." in capsys.readouterr().out
-    rows = {row["variant"]: row for row in record.load(path)["rows"]}
-    assert list(rows) == TRAINED
-    assert rows["Linear"]["failure"] == "RuntimeError: Failed to find C compiler."
-    assert all(rows["Linear"][name] is None for name in ("us", "ratio", "loss"))
-    assert all(rows[name]["us"] for name in TRAINED if name != "Linear")
+def test_float8_rows_hold_every_stack_and_variant(tmp_path):
+    _, found = measured(tmp_path / "cpu.json", "--set", "float8", "--repetitions", "2")
+    assert set(found) == {(None, None, count) for count in layers.LAYERS}
+    for rows in found.values():
+        assert set(rows) == set(layers.VARIANTS)
+        assert rows["Linear"]["facts"] == {"difference": 0} and not rows["Linear"]["ratios"]
+        for name in ("Float8Linear", "Float8Linear delayed"):
+            assert rows[name]["ratios"]["Linear"] > 0 and len(rows[name]["repetitions"]) == 2
+            assert 0.001 < rows[name]["facts"]["difference"] < 0.2  # 8 bits
 
 
-def test_a_failure_after_the_warm_up_leaves_the_others(monkeypatch):
-    step = measure.training.Training.__call__
-
-    def late(work, index):
-        if work.variant.name == "torch" and work.steps > measure.WARM_UP + 2:
-            raise torch.OutOfMemoryError("CUDA out of memory.")
-        step(work, index)
-
-    monkeypatch.setattr(measure.training.Training, "__call__", late)
-    [case] = cases.cases(("smoke",), ("train",))
-    conditions = measure.Conditions(torch.device("cpu"), "abc", steps=8, say=lambda text: None)
-    rows = measure.measure(case, variants.select("train", ("Linear",)), conditions)
-    assert rows[0]["failure"] == "OutOfMemoryError: CUDA out of memory." and not rows[0]["us"]
-    assert rows[1]["us"] > 0 and rows[1]["ratio"] is None and rows[1]["loss"] < 5
+def test_a_float8_step_changes_no_weight_and_moves_the_history():
+    build = layers.builder((16, 32), 3, 8, torch.device("cpu"))
+    step = build("Float8Linear delayed")
+    stack = step.model
+    assert [tuple(layer.weight.shape) for layer in stack] == [(32, 16), (16, 32), (32, 16)]
+    before = stack[0].weight.detach().clone()
+    for index in range(2):
+        step(index)
+    assert torch.equal(stack[0].weight, before) and step.x.grad.abs().max() > 0
+    assert (stack[0].amax_history[:, :2] > 0).all()
 
 
-def test_resume_measures_what_is_missing(path, tmp_path, capsys):
-    copy = tmp_path / "copy.json"
-    results = record.load(path)
-    results["rows"] = [row for row in results["rows"] if row["batch"] != 16]
-    record.save(results, copy)
-    arguments = [*QUICK, "--out", str(copy), "--resume"]
-    assert __main__.main(arguments) == 0
-    assert "1 of 1 cases done, 0 rows failed." in capsys.readouterr().out
-    assert len(record.load(copy)["rows"]) == len(TRAINED) + 2 * len(DECODED)
+@pytest.mark.nightly
+def test_tensor_parallel_variants_compute_the_same(tmp_path):
+    path = tmp_path / "cpu.json"
+    status, found = measured(path, "--set", "tensor_parallel", "--repetitions", "2")
+    forward, training = found["forward", None, 32], found["train", None, 32]
+    assert status == 0 and list(training) == ["Linear", "torch"]
+    far = {name: row["facts"]["difference"] for name, row in forward.items()}
+    assert far["torch"] == 0 and far["Linear"] < 0.01 < far["QuantLinear e4m3"] < 0.1
+    assert 0 < far["QuantLinear int8"] < 0.05
+    assert len(forward["Linear"]["repetitions"]) == 2 and forward["Linear"]["ratios"]["torch"] > 0
 
 
-def test_merge_keeps_the_latest_rows(path, tmp_path):
-    results = record.load(path)
-    first, second = results["rows"][:2]
-    failure = {**second, "us": None, "failure": "it failed"}
-    early, late, merged = (tmp_path / name for name in ("one.json", "two.json", "both.json"))
-    record.save({**results, "rows": [{**first, "us": 7.0}, second]}, early)
-    record.save({**results, "rows": [{**first, "us": 8.0}, failure]}, late)
-    assert __main__.main(["merge", str(early), str(late), "--out", str(merged)]) == 0
-    times = [row["us"] for row in record.load(merged)["rows"]]
-    assert times == [8.0, second["us"]], "a failure hides no time"
+def test_two_gpus_are_needed(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    [job, _] = EXPERIMENTS["tensor_parallel"](run.parse(["--set", "smoke"]))
+    with pytest.raises(RuntimeError, match="2 GPUs is measured, but torch finds 1"):
+        job.measure(run.Conditions(torch.device("cuda"), 1.0), {}, None)
 
 
 @pytest.mark.gpu
-def test_a_gpu_measures_both_modes(tmp_path):
-    sizes = cases.Sizes(2, 512, 1024, 8, 4, 1024, 256)
+def test_a_gpu_measures_models_in_both_modes(tmp_path):
     device = torch.device("cuda", 0)
-    conditions = measure.Conditions(device, "abc", steps=8, ms=20.0)
-    for task, batch in (("train", 2), ("decode", 1)):
-        case = cases.Case("tiny", sizes, task, batch, 256)
-        selection = [variant for variant in variants.select(task) if not variant.compiled]
-        rows = measure.measure(case, selection, conditions)
-        modes = {"train": {"eager"}, "decode": {"graph", "eager"}}[task]
-        assert {row["mode"] for row in rows} == modes and len(rows) == len(modes) * len(selection)
+    sizes = models.Sizes(2, 512, 1024, 8, 4, 1024, 256)
+    for task, batch in ((models.TRAIN, 2), (models.DECODE, 1), (models.FORWARD, 1)):
+        job = models.job("tiny", models.Case("tiny", sizes, task, batch, 256), 1)
+        rows = job.measure(run.Conditions(device, 20.0), {}, None)
+        modes = {False} if task == models.TRAIN else {True, False}
+        assert {row["graph"] for row in rows} == modes
+        assert len(rows) == len(modes) * len(models.names_of(task))
+        held = {row["function"]: row["facts"]["held_bytes"] for row in rows}
         for row in rows:
-            assert row["failure"] is None and row["us"] > 0 and row["peak_bytes"] > 0
-            least = case.weights * 2 * (4 if task == "train" else 0.5)
-            assert least < row["peak_bytes"]
+            assert row["us"] > 0, row["why"]
+            assert 0 < row["facts"]["held_bytes"] <= row["facts"]["peak_bytes"]
+        if task == models.FORWARD:
+            assert held["QuantLinear e4m3"] < 0.8 * held["torch"]
+            assert held["PackedLinear int4"] < 0.6 * held["torch"]
+            assert held["SparseLinear24"] < 0.9 * held["torch"]

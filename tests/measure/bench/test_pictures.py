@@ -1,14 +1,15 @@
 """Every picture of the documentation shows what the results say now."""
 
-import shutil
+import re
 import statistics
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import RESULTS, report
+from benchmarks import RESULTS
 from benchmarks.report import diagrams, measured, overview, pictures
 from tcgemm import _plots
+from tcgemm.measure.results import EMPTY, Results
 
 pytest.importorskip("matplotlib")
 
@@ -35,8 +36,9 @@ def bars(figure):
 def test_the_command_draws_the_pictures_that_are_stored(tmp_path):
     assert pictures.main(["--out", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {path.name for path in pictures.FOLDER.glob("*.svg")}
-    for name in names:
+    of_sizes = {path.name for path in pictures.FOLDER.glob("*doc000*")}  # `doc000 --plot`
+    assert names | of_sizes == {path.name for path in pictures.FOLDER.iterdir()}
+    for name in filter(re.compile(".*svg").match, names):
         assert texts(tmp_path / name), name
         stored = texts(pictures.FOLDER / name)
         assert texts(tmp_path / name) == stored, f"{name} is old: run python -m benchmarks pictures"
@@ -44,28 +46,45 @@ def test_the_command_draws_the_pictures_that_are_stored(tmp_path):
 
 @pytest.mark.parametrize("gpu", ["h200", "h100-80gb-hbm3"])
 def test_the_overview_names_every_group_and_its_mean(gpu):
-    groups = overview.measured_groups(report.load(RESULTS / f"{gpu}.json"))
-    shown = texts(RESULTS / f"{gpu}-ratios.svg")
+    groups = overview.measured_groups(Results.load(RESULTS / f"{gpu}.json"))
+    shown = texts(pictures.FOLDER / f"ratios_{gpu}.svg")
     assert len(groups) > 3
     for group, ratios in groups:
         assert {group.name, f"{statistics.geometric_mean(ratios):.2f}"} <= set(shown)
 
 
-FILES = ("swap/h200.json", "models/h200.json")
+def of_models():
+    """Rows of the sets models and swap, as of an H200."""
+    rows, number = [], 0
+    for name, task, batch, tokens in (
+        *(("models", "train", 4, 2048), ("models", "decode", 1, 1024)),
+        *(("swap", "forward", 1, 1), ("swap", "forward", 1, 64)),
+    ):
+        for variant in ("torch", "torch compiled", "Linear", "PackedLinear int4"):
+            for graph in (True, False)[task == "train" :]:
+                number += 1
+                row = {"set": name, "function": variant, "graph": graph, "task": task}
+                row |= {"model": "8B", "blocks": 4, "batch": batch, "tokens": tokens}
+                ratios = {} if variant == "torch" else {"torch": 1 + number / 100}
+                facts = {"held_bytes": 1e9 + 1e7 * len(variant)}
+                measured_fields = {"us": 10.0, "ratios": ratios, "facts": facts, "commit": "abc"}
+                rows.append(row | EMPTY | measured_fields)
+    return Results.of(rows, {"gpu": "NVIDIA H200", "torch": "2"})
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_every_ratio_is_a_bar_with_its_name_and_number(file):
-    results = measured.load(RESULTS / file)
-    if "variants" in results:
-        figure, rows = measured.swap(results), results["rows"]
-        others = [(each["variant"], each["weight_bytes"] / 1e9) for each in results["variants"]]
-    else:
-        figure, rows, others = measured.models(results), measured.shown(results), []
-    expected = [*((row["variant"], row["ratio"]) for row in rows), *others]
+@pytest.mark.parametrize("name", ["models", "swap"])
+def test_every_ratio_is_a_bar_with_its_name_and_number(name):
+    results = of_models()
+    figure = getattr(measured, name)(results)
+    rows = measured.shown(results) if name == "models" else measured.of_set(results, "swap")
+    expected = [(row["function"], overview.ratio(row) or 1.0) for row in rows]
+    if name == "swap":
+        memory = {row["function"]: row["facts"]["held_bytes"] / 1e9 for row in rows}
+        expected += memory.items()
     shown = [(name, number) for name, _, number in bars(figure)]
     assert sorted(shown) == sorted((measured.bar_name(v), f"{x:.2f}") for v, x in expected)
     assert all(f"{length:.2f}" == number for _, length, number in bars(figure))
+    assert getattr(measured, name)(Results()) is None
 
 
 def test_a_bar_that_was_not_measured_is_missing():
@@ -77,13 +96,12 @@ def test_a_bar_that_was_not_measured_is_missing():
 
 
 def test_gpus_have_pictures_of_their_own(tmp_path):
-    for file in FILES:
-        (tmp_path / file).parent.mkdir()
-        for name in ("h100.json", "h200.json"):
-            shutil.copy(RESULTS / file, (tmp_path / file).with_name(name))
-    shutil.copytree(RESULTS / "numerics", tmp_path / "numerics")
+    for name in ("h100", "h200"):
+        of_models().save(tmp_path / f"{name}.json")
     names = [name for name, _ in pictures.drawn(tmp_path)]
-    assert len(names) == len(set(names)) == len(pictures.PICTURES) + len(FILES)
+    assert len(names) == len(set(names))
+    expected = {f"{kind}_{gpu}.svg" for kind in ("models", "swap") for gpu in ("h100", "h200")}
+    assert {name for name in names if "_" in name} == expected
 
 
 def test_lines_and_bars_have_distinct_colours():

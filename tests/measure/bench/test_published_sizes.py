@@ -4,23 +4,22 @@ import pytest
 
 import benchmarks.__main__ as command
 from benchmarks import published_sizes
-from tcgemm.measure import results_file, workloads
+from tcgemm.measure import results, work
 from tcgemm.measure.cases import cases
 
 
 def made_up(widths, ratio):
     """Results of the sizes with these widths; ratio(accumulation, family, width)."""
-    results = results_file.empty() | {"header": {"gpu": "NVIDIA H200"}}
+    found = results.Results(header={"gpu": "NVIDIA H200"})
     for case in cases("doc000"):
         width = min(case.m, case.n, case.k)
         if width not in widths:
             continue
-        row = workloads.as_row(case, "NVIDIA H200", {"commit": "1"})
+        row = work.case_fields(case, "cuda") | results.EMPTY
         speed = ratio(case.accumulation, published_sizes.family_of(row)[0], width)
-        row |= {"ratio": speed, "tflops": 600.0, "us": 10.0, "baseline_us": 10.0 * speed}
-        results["rows"].append(row)
-        results["details"][results_file.key(row)] = {"f32_sums_us": 11.0 * speed}
-    return results
+        row |= {"ratios": {"torch": speed, "torch f32 sums": 1.1 * speed}}
+        found.put(row | {"tflops": 600.0, "us": 10.0, "iqr_us": 0.1, "commit": "1"})
+    return found
 
 
 def test_means_extremes_and_steps():
@@ -45,8 +44,7 @@ def test_means_extremes_and_steps():
 def test_the_command(tmp_path, capsys):
     assert command.main(["doc000", "--results", str(tmp_path)]) == 0
     assert "run python -m benchmarks run --set doc000" in capsys.readouterr().out
-    results = made_up({1024, 1280}, lambda *_: 1.25)
-    results_file.save(results, tmp_path / "h200.json")
+    made_up({1024, 1280}, lambda *_: 1.25).save(tmp_path / "h200.json")
     pictures = tmp_path / "pictures"
     assert command.main(["doc000", "--results", str(tmp_path), "--plot", str(pictures)]) == 0
     assert "WxWx4W" in capsys.readouterr().out

@@ -11,7 +11,7 @@ import torch
 import tcgemm
 from benchmarks import fit, recording, rows
 from tcgemm import info
-from tcgemm.measure import results_file
+from tcgemm.measure import name_of, results
 from tcgemm.measure.workloads import Workload
 
 from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
@@ -19,11 +19,11 @@ from support import plan_cases  # noqa: F401 (skips where the build is for other
 DEVICE, COUNT = "H200", 6
 
 
-def estimate(problem, row):
+def estimate(problem, launch):
     """The planner's estimate; clusters that it does not take are slower."""
     estimates = recording.runnable(DEVICE, problem)
-    of_kernel = {candidate.kernel: us for candidate, us in estimates.items()}
-    return estimates.get(row, 1.5 * of_kernel[row.kernel])
+    of_kernel = {recording.kernel_of(candidate): us for candidate, us in estimates.items()}
+    return estimates.get(launch, 1.5 * of_kernel[recording.kernel_of(launch)])
 
 
 def row_tiles(problem, kernel):
@@ -35,17 +35,20 @@ def gpu(monkeypatch):
     """A GPU whose rows take their estimates times a factor: {kernel: factor}, and the calls."""
     fake = collections.namedtuple("Gpu", "factors calls")({}, [])
 
-    def time_rows(problem, kernels, ms):
-        fake.calls.append((problem["index"], len(kernels), ms))
+    def time_launches(problem, launches, ms):
+        fake.calls.append((problem["index"], len(launches), ms))
         scale = 1.0 if ms == rows.FINE_MS else 1.02
         return {
-            row: estimate(problem, row) * scale * fake.factors.get(row.kernel, 1) for row in kernels
+            launch: estimate(problem, launch)
+            * scale
+            * fake.factors.get(recording.kernel_of(launch), 1)
+            for launch in launches
         }
 
     monkeypatch.setattr(rows, "known_gpu", lambda: DEVICE)
-    monkeypatch.setattr(rows, "time_rows", time_rows)
+    monkeypatch.setattr(rows, "time_launches", time_launches)
     monkeypatch.setattr(rows.machine, "facts", lambda device: {"gpu": "NVIDIA H200"})
-    monkeypatch.setattr(results_file, "commit", lambda: "abc")
+    monkeypatch.setattr(results, "commit", lambda: "abc")
     return fake
 
 
@@ -83,7 +86,7 @@ def test_no_kernel_is_hidden_by_a_longer_name():
 def test_a_problem_is_a_case_with_the_same_plan():
     for problem in recording.draw()[:6]:
         plan = Workload(recording.case_of(problem), "meta").plan_on(DEVICE)
-        assert plan.kernel == recording.choice(DEVICE, problem).kernel, problem
+        assert plan.launch == recording.choice(DEVICE, problem), problem
 
 
 def test_a_recording_has_rough_and_fine_times(tmp_path, gpu, capsys):
@@ -91,21 +94,20 @@ def test_a_recording_has_rough_and_fine_times(tmp_path, gpu, capsys):
     assert data["header"] == {"gpu": "NVIDIA H200", "device": DEVICE, "seed": 1}
     assert len(data["problems"]) == COUNT
     for problem in data["problems"]:
-        times = recording.rows_of(problem)
-        kernels = recording.runnable(DEVICE, problem).keys()
-        order = [row.kernel for row in recording.fastest(problem, len(times))]
+        times = problem["us"]
+        launches = recording.runnable(DEVICE, problem).keys()
+        order = list(map(recording.kernel_of, recording.fastest(problem, len(times))))
         fastest = list(dict.fromkeys(order))[: rows.KERNELS]
-        extra = {row for name in fastest for row in recording.clusters(DEVICE, problem, name)}
-        assert times.keys() == kernels | extra
-        first = recording.fastest(problem)[0].kernel
-        clusters = {row.cluster for row in times if row.kernel == first}
-        assert sorted(clusters) == [size for size in (1, 2, 4) if size <= row_tiles(problem, first)]
-        fine_rows = [row for row, fields in times.items() if fields["fine_us"]]
-        assert set(fine_rows) == {*recording.fastest(problem), recording.choice(DEVICE, problem)}
+        extra = {one for name in fastest for one in recording.clusters(DEVICE, problem, name)}
+        assert times.keys() == launches | extra
+        clusters = {int(one.split("@")[1][0]) for one in times if one.startswith(f"{order[0]}@")}
+        assert sorted(clusters) == [n for n in (1, 2, 4) if n <= row_tiles(problem, order[0])]
+        fine = {launch for launch, (_, us) in times.items() if us}
+        assert fine == {*recording.fastest(problem), recording.choice(DEVICE, problem)}
         assert recording.loss(problem, recording.choice(DEVICE, problem)) == pytest.approx(0)
         assert problem["commits"] == ["abc"]
         # A rough time is 2 % above the fine one here, and `times` takes that off again.
-        slowest = max(times, key=lambda row: times[row]["rough_us"])
+        slowest = max(times, key=lambda launch: times[launch][0])
         assert recording.times(problem)[slowest] == pytest.approx(estimate(problem, slowest))
     assert [ms for _, _, ms in gpu.calls] == [rows.ROUGH_MS, rows.ROUGH_MS, rows.FINE_MS] * COUNT
     assert "seed 1" in capsys.readouterr().out
@@ -119,20 +121,20 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
     gpu.calls.clear()
     record(path, "--resume")
     assert gpu.calls == []
-    removed = data["problems"][2]["rows"].pop(0)  # a kernel that is new since
+    times = data["problems"][2]["us"]
+    removed = next(iter(times))  # a kernel that is new since
+    del times[removed]
     recording.save(data, path)
     resumed = record(path, "--resume")
     assert gpu.calls[0] == (2, 1, rows.ROUGH_MS) and {index for index, _, _ in gpu.calls} == {2}
-    assert recording.Row(
-        removed["kernel"], removed["cluster"], removed["slices"]
-    ) in recording.rows_of(resumed["problems"][2])
+    assert removed in resumed["problems"][2]["us"]
     with pytest.raises(SystemExit, match="seed 1"):
         record(path, "--resume", "--seed", "2")
 
 
 def test_fit_shows_losses_and_residuals(tmp_path, gpu, capsys):
     path = tmp_path / "h200.json"
-    slow = recording.choice(DEVICE, recording.draw()[2]).kernel
+    slow = recording.kernel_of(recording.choice(DEVICE, recording.draw()[2]))
     gpu.factors[slow] = 1.25
     data = record(path)
     choices = fit.choices(DEVICE, data["problems"])
@@ -143,9 +145,10 @@ def test_fit_shows_losses_and_residuals(tmp_path, gpu, capsys):
     out = capsys.readouterr().out
     assert "fitted: 3 problems: within 3 % of the fastest" in out and slow in out
     residuals = fit.residuals(DEVICE, data["problems"])
-    ratios = {residual.ratio for residual in residuals if residual.row.kernel == slow}
+    of_slow = [one for one in residuals if recording.kernel_of(one.launch) == slow]
+    ratios = {residual.ratio for residual in of_slow}
     assert ratios and all(ratio == pytest.approx(1.25) for ratio in ratios)
-    assert max(residual.relative for residual in residuals if residual.row.kernel == slow) > 1
+    assert max(residual.relative for residual in of_slow) > 1
 
 
 @pytest.mark.gpu
@@ -162,12 +165,11 @@ def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
     monkeypatch.setattr(rows, "FINE_MS", 20.0)
     sizes = {"m": 1024, "n": 768, "k": 512}
     problem = {"index": 0, "dtype": dtype, "layout": "TN", **sizes, "epilogue": epilogue}
-    data = rows.measure(rows.known_gpu(), {**problem, "commits": [], "rows": []}, "abc")
-    assert recording.rows_of(data).keys() >= recording.runnable(card["name"], problem).keys()
-    assert all(row["rough_us"] > 1 for row in data["rows"])
+    data = rows.measure(rows.known_gpu(), {**problem, "commits": [], "us": {}}, "abc")
+    assert data["us"].keys() >= recording.runnable(card["name"], problem).keys()
+    assert all(rough > 1 for rough, _ in data["us"].values())
     assert rows.is_done(card["name"], data)
     work = Workload(recording.case_of(problem), "cuda")
-    for row in recording.rows_of(data):
-        kernel = row.request
-        plan = tcgemm.explain(work.operands.a[0], work.operands.b[0], **work.options, kernel=kernel)
-        assert recording.Row(plan.kernel, plan.cluster) == row
+    for launch in data["us"]:
+        plan = tcgemm.explain(work.operands.a[0], work.b[0], **work.options, kernel=launch)
+        assert name_of(plan) == launch

@@ -1,6 +1,5 @@
 """The command that measures: what it stores, resumes, prints and refuses."""
 
-import importlib
 from dataclasses import replace
 
 import pytest
@@ -9,9 +8,12 @@ import benchmarks
 from benchmarks import __main__ as benchmarks_main
 from benchmarks import run as checkout_run
 from tcgemm.cli import bench
-from tcgemm.measure import results_file, run, workloads
+from tcgemm.measure import run, workloads
 from tcgemm.measure.case import Case
 from tcgemm.measure.cases import EPILOGUES
+from tcgemm.measure.results import Results, is_wrong
+from tcgemm.measure.work import measure
+from tcgemm.measure.works import work_of
 
 
 def run_small(capsys, *arguments):
@@ -24,13 +26,13 @@ def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
     status, out = run_small(capsys, *arguments)
     assert status == 0 and "12 of 12 cases done, 0 failed or wrong." in out
     path = tmp_path / "cpu.json"
-    rows = results_file.load(path)["rows"]
-    assert len(rows) == 12 and all(row["exact"] and row["ratio"] > 0 for row in rows)
+    rows = Results.load(path).rows
+    assert len(rows) == 12 and all(row["exact"] and row["ratios"]["torch"] > 0 for row in rows)
     assert all(0 < row["max_error_ratio"] <= 1 and not row["graph"] for row in rows)
     before = path.read_text()
     status, out = run_small(capsys, *arguments, "--resume")
     assert "12 of 12 cases done" in out and path.read_text() == before
-    assert not results_file.load(tmp_path / "cpu.json")["rows"][0]["clock_mhz"]
+    assert not Results.load(tmp_path / "cpu.json").rows[0]["clock_mhz"]
     elsewhere = (*arguments[:-1], str(tmp_path / "shard"), "--resume")
     monkeypatch.setattr(benchmarks, "RESULTS", tmp_path)
     status, out = run_small(capsys, *elsewhere)
@@ -54,9 +56,9 @@ def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(workloads.Workload, "call_tcgemm", call_tcgemm)
     arguments = ("--set", "smoke", "--layout", "TN", "--dtype", "f32", "--out", str(tmp_path))
     status, out = run_small(capsys, *arguments)
-    assert status == 1 and "RuntimeError: No kernel fits." in out and "NOT EXACT" in out
+    assert status == 1 and "tcgemm failed: No kernel fits." in out and "WRONG RESULT" in out
     assert "3 of 3 cases done, 2 failed or wrong." in out
-    rows = {row["m"]: row for row in results_file.load(tmp_path / "cpu.json")["rows"]}
+    rows = {row["m"]: row for row in Results.load(tmp_path / "cpu.json").rows}
     assert rows[65]["us"] is None and rows[64]["max_error_ratio"] > 1 and rows[1]["exact"]
 
 
@@ -65,23 +67,12 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
     assert run.main([*arguments, "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "0 failed or wrong" in out and "torch refuses: " in out and "x tcgemm TN" in out
-    results = results_file.load(tmp_path / "cpu.json")
-    details = {
-        results_file.key(r): results["details"][results_file.key(r)] for r in results["rows"]
-    }
-    refusals = [r for r in results["rows"] if r["ratio"] is None]
-    assert refusals and all(details[results_file.key(r)]["refused"] for r in refusals)
-    assert any(detail.get("self_baseline_ratio") for detail in details.values())
+    rows = Results.load(tmp_path / "cpu.json").rows
+    assert any(row["refused"] and not row["ratios"] for row in rows)
+    assert any("tcgemm TN" in row["ratios"] for row in rows)
     options = [*arguments, "--out", str(tmp_path / "alone"), "--no-baseline"]
     assert run.main(options) == 0
     assert "x tcgemm TN" not in capsys.readouterr().out
-
-
-def test_the_timer_is_checked_against_itself(capsys):
-    calibration = importlib.import_module("benchmarks.calibrate")
-    assert calibration.main(["--device", "cpu", "--ms", "20"]) == 0
-    out = capsys.readouterr().out
-    assert "torch.mm 512^3: " in out and "copy: " in out and "host time of torch.mm" in out
 
 
 def test_the_command_line_measures(tmp_path, capsys):
@@ -113,11 +104,10 @@ def test_unknown_names_are_refused(capsys):
 @pytest.mark.gpu
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_epilogues_and_steps_on_a_gpu(epilogue):
-    options = run.parse(["--set", "epilogue", "--device", "cuda", "--ms", "20"])
     case = Case("linear", "bf16", "TN", 512, 768, 256, epilogue=epilogue)
-    row, detail = run.measure_case(case, options, "GPU", "abc", None, {})
-    assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
-    assert ("fused_ratio" in detail) == (epilogue == "bias+gelu_tanh")
+    row = measure(work_of(case, "cuda"), ms=20.0)
+    assert not is_wrong(row) and row["ratios"]["torch"] > 0, row
+    assert ("torch fused" in row["ratios"]) == (epilogue == "bias+gelu_tanh")
     if epilogue in ("bias", "bias+gelu"):
-        row, detail = run.measure_case(replace(case, op="train"), options, "GPU", "abc", None, {})
-        assert not run.is_wrong(row) and row["ratio"] > 0, (row, detail)
+        row = measure(work_of(replace(case, op="train"), "cuda"), ms=20.0)
+        assert not is_wrong(row) and row["ratios"]["torch"] > 0, row

@@ -7,13 +7,14 @@ import torch
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm.measure import baseline, results_file, run, sparse_passes, timing, workloads
+from tcgemm.measure import baseline, run, sparse_passes, timing, workloads
 from tcgemm.measure import operands as pools
 from tcgemm.measure.case import PASSES, Case
 from tcgemm.measure.cases import cases as cases_of
+from tcgemm.measure.results import Results, is_wrong
+from tcgemm.measure.work import baseline_name, measure
+from tcgemm.measure.works import work_of
 from tcgemm.ops import operators
-
-from support.bench_fixtures import row
 
 ONE = timing.Timing(1.0, 0.0, 1, 1.0)
 SMOKE = cases_of("smoke-sparse")
@@ -131,13 +132,10 @@ def test_host_cases_call_what_users_call(case, monkeypatch):
         torch.sparse, "to_sparse_semi_structured", lambda w: weights.append(w) or w.contiguous()
     )
     calls = work.candidates()
-    assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
+    assert list(calls) == ["tcgemm", "tcgemm dense", "torch"]
     for call in calls.values():
         call(1)
-    assert (
-        len(weights) == work.sets
-        and workloads.baseline_name(case) == baseline.SemiStructuredLinear.name
-    )
+    assert len(weights) == work.sets and baseline_name(case) == baseline.SemiStructuredLinear.name
 
 
 # cuSPARSELt.
@@ -183,30 +181,28 @@ def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     library = Library(monkeypatch)
     calls = work.candidates()
     if case.dtype == "tf32":
-        assert list(calls) == ["tcgemm", "baseline", "self_baseline"]
-        assert workloads.baseline_name(case) == "torch.mm allow_tf32" and not library.compressed
+        assert list(calls) == ["tcgemm", "tcgemm dense", "torch"]
+        assert baseline_name(case) == "torch.mm allow_tf32" and not library.compressed
         return
-    assert list(calls) == ["tcgemm", "baseline", "self_baseline"] + ["dense"] * (
+    assert list(calls) == ["tcgemm", "tcgemm dense", "torch"] + ["torch dense"] * (
         "to-bf16" not in case.terms
     )
-    assert workloads.baseline_name(case) == "torch._cslt_sparse_mm"
-    assert baseline.refusal(calls["baseline"]) is None  # the first call makes what all need
+    assert baseline_name(case) == "torch._cslt_sparse_mm"
+    assert baseline.refusal(calls["torch"]) is None  # the first call makes what all need
     assert len(library.compressed) == work.sets and len(library.searched) == 1
-    calls["baseline"](1)
+    calls["torch"](1)
     assert library.used == [0, 1] and len(library.compressed) == work.sets
     results = work.sparse_call.results
     assert results[0].data_ptr() != results[1].data_ptr()  # outside the cache, as ours are
     (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
     wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
     assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
-    assert work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"] < 0.004
+    assert work.facts({"torch": ONE})["torch_apart"] < 0.004
     work.sparse_call.compressed.reverse()  # another weight
-    difference = work.detail({"tcgemm": ONE, "baseline": ONE})["baseline_apart"]
+    difference = work.facts({"torch": ONE})["torch_apart"]
     assert difference > 1
-    detail = {"baseline_apart": difference, "tcgemm_iqr_us": 1.0, "bytes": 1}
-    assert "torch's result differs" in run.line(case, row(case, 10.0), detail)
     work.refill()
-    calls["baseline"](0)
+    calls["torch"](0)
     assert len(library.compressed) == 2 * work.sets  # of the new weights
     gemm = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
     work.call_tcgemm(0)
@@ -263,10 +259,10 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
         return torch.ops.tcgemm.compress24(greedy(w.abs()), "2:4")[:2]
 
     monkeypatch.setattr(torch, "_sparse_semi_structured_tile", tile)
-    detail = work.detail({"tcgemm": None, "baseline": None})
-    assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8
-    assert "baseline_kept" not in work.detail({"tcgemm": None})
-    assert workloads.baseline_name(case) == "torch._sparse_semi_structured_tile"
+    facts = work.facts({"torch": None})
+    assert 0.6 < facts["torch_kept"] < facts["kept"] < 0.8
+    assert "torch_kept" not in work.facts({})
+    assert baseline_name(case) == "torch._sparse_semi_structured_tile"
 
 
 def test_torch_compresses_what_is_pruned(monkeypatch):
@@ -274,7 +270,7 @@ def test_torch_compresses_what_is_pruned(monkeypatch):
     weights = []
     monkeypatch.setattr(torch, "_cslt_compress", weights.append)
     work = sparse_passes.Pass(case, "cpu")
-    results = [work.candidates()["baseline"](index) for index in (1, 0)]
+    results = [work.candidates()["torch"](index) for index in (1, 0)]
     assert results == [None, None] and len(weights) == 2
     assert torch.equal(weights[0], tcgemm.prune24(work.pool[1]))
 
@@ -287,34 +283,29 @@ def test_a_run_measures_sparse_gemms(tmp_path, capsys):
     assert run.main([*arguments, "--dtype", "bf16,tf32", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "0 failed or wrong" in out and "torch refuses: " in out
-    assert "x tcgemm dense" in out and "x torch.mm" in out and "of |w|, torch -" in out
-    results = results_file.load(tmp_path / "cpu.json")
-    for result in results["rows"]:
-        assert result["exact"] and result["us"] > 0 and result["max_error_ratio"] <= 1
-        detail = results["details"][results_file.key(result)]
-        assert detail["bytes"] > 0 and ("self_baseline_ratio" in detail) is (
-            result["op"] in ("mm", "linear")
-        )
-        assert (result["tflops"] is None) is (result["op"] != "mm")
+    assert "x tcgemm dense" in out and "x torch" in out and "kept 0." in out
+    for row in Results.load(tmp_path / "cpu.json").rows:
+        assert row["exact"] and row["us"] > 0 and row["max_error_ratio"] <= 1 and row["gbps"] > 0
+        assert ("tcgemm dense" in row["ratios"]) is (row["function"] in ("mm", "linear"))
+        assert (row["tflops"] is None) is (row["function"] != "mm")
     assert run.main([*arguments, "--no-baseline", "--out", str(tmp_path / "alone")]) == 0
     out = capsys.readouterr().out
-    assert "x tcgemm dense" not in out and "x torch.mm" not in out
+    assert "x tcgemm dense" not in out and "x torch" not in out
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_sparse_cases_on_a_gpu():
-    options = run.parse(["--set", "smoke-sparse", "--device", "cuda", "--ms", "20"])
     for case in SMOKE:
         k = 1 if case.op in PASSES else 512
         # At this size, an f16 algorithm of cuSPARSELt may not terminate: baseline.SAFE_ALGORITHMS.
         has_baseline = case.dtype != "f16"
         case = replace(case, m=512, n=k, k=512, baseline=has_baseline)
-        result, detail = run.measure_case(case, options, "GPU", "abc", None, {})
-        assert not run.is_wrong(result), (case, result, detail)
-        assert case.op in PASSES or result["kernel"].endswith("_sparse")
+        row = measure(work_of(case, "cuda"), ms=20.0)
+        assert row["us"] and not is_wrong(row), (case, row)
+        assert case.op in PASSES or row["kernel"].endswith("_sparse")
         if torch.backends.cusparselt.is_available() and has_baseline:
-            assert "refused" not in detail and result["ratio"] > 0, (case, detail)
-            assert detail.get("baseline_apart", 0.0) < run.DIFFERENT, (case, detail)
+            assert not row["refused"] and row["ratios"]["torch"] > 0, (case, row)
+            assert row["facts"].get("torch_apart", 0.0) < 0.02, (case, row)
         if case.op == "prune":
-            assert 0.6 < detail["baseline_kept"] < detail["kept"] < 0.8
+            assert 0.6 < row["facts"]["torch_kept"] < row["facts"]["kept"] < 0.8

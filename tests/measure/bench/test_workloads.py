@@ -6,10 +6,12 @@ import pytest
 import torch
 
 import tcgemm
-from benchmarks.fp32_errors import measure as fp32_measure
-from tcgemm.measure import baseline, run, timing, workloads
+from benchmarks.experiments import errors as fp32_errors
+from tcgemm.measure import baseline, workloads
 from tcgemm.measure.case import SCALES, Case
 from tcgemm.measure.cases import cases as cases_of
+from tcgemm.measure.work import baseline_name
+from tcgemm.measure.works import work_of
 
 
 def checked(fault, case):
@@ -66,7 +68,7 @@ def test_checks_see_faults_in_every_dtype(case):
 )
 def test_baselines_have_names(options, name):
     case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
-    assert workloads.baseline_name(case) == name
+    assert baseline_name(case) == name
 
 
 def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
@@ -79,18 +81,16 @@ def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
 
     monkeypatch.setattr(torch, "mm", spied)
     case = Case("mm", "f16", "TN", 8, 8, 16, accumulation="f16")
-    work = run.workload(case, "cpu")
+    work = work_of(case, "cpu")
     assert work.check()[0] <= 1
     calls = work.candidates()
-    assert list(calls) == ["tcgemm", "baseline", "f32_sums"]
+    assert list(calls) == ["tcgemm", "torch", "torch f32 sums"]
     for call in calls.values():
         call(0)
     assert flags == [True, False] and not matmul.allow_fp16_accumulation
-    sample = timing.Timing(*[1.0] * len(dataclasses.fields(timing.Timing)))
-    detail = work.detail(dict.fromkeys(calls, sample))
-    assert detail["f32_sums"] == "torch.mm" and detail["f32_sums_ratio"] == 1.0
+    assert work.names()["torch f32 sums"] == "torch.mm"
     plain = dataclasses.replace(case, accumulation="f32")
-    assert list(run.workload(plain, "cpu").candidates()) == ["tcgemm", "baseline"]
+    assert list(work_of(plain, "cpu").candidates()) == ["tcgemm", "torch"]
 
 
 @pytest.mark.parametrize("epilogue", SCALES)
@@ -110,7 +110,7 @@ def test_scales_lie_as_torch_wants_them(epilogue):
 
 def test_the_second_baseline_computes_the_same():
     work = workloads.Workload(Case("mm", "s8", "NT", 24, 16, 40, self_baseline="TN"), "cpu")
-    own = work.candidates()["self_baseline"]
+    own = work.candidates()["tcgemm TN"]
     work.call_tcgemm(1)
     expected = work.operands.out[1].clone()
     work.operands.poison()
@@ -123,7 +123,7 @@ def test_every_product_is_asked_for_all_bits():
         if case.dtype == "f32" and case.epilogue != "prepared":
             work = workloads.Workload(case, "cpu")
             assert work.options["precision"] == "highest"
-            assert workloads.baseline_name(case) == "torch.mm"
+            assert baseline_name(case) == "torch.mm"
 
 
 def test_a_prepared_weight_is_made_of_the_data_it_is_used_with(monkeypatch):
@@ -146,7 +146,7 @@ def test_a_prepared_weight_is_made_of_the_data_it_is_used_with(monkeypatch):
     for index in range(work.sets):
         assert torch.equal(work.weights[index], work.operands.b[index].mT)
     work.operands.poison()
-    work.candidates()["self_baseline"](1)
+    work.candidates()["tcgemm, the weight not prepared"](1)
     assert len(calls) == 2 and not work.operands.out[1].isnan().any()
 
 
@@ -169,7 +169,7 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
             workloads.Workload(Case("mm", dtype, "NN", 8, 8, 8), "cpu").call_baseline(0)
             workloads.Workload(Case("linear", dtype, "TN", 8, 8, 8), "cpu").call_baseline(0)
             if dtype == "f32":
-                fp32_measure.torch_mm(torch.ones(1, 1), torch.ones(1, 1))
+                fp32_errors.torch_mm(torch.ones(1, 1), torch.ones(1, 1))
             assert matmul.fp32_precision == setting
             assert matmul.allow_tf32 == (setting == "tf32")
     finally:

@@ -4,8 +4,8 @@ import pytest
 
 import tcgemm
 from tcgemm.cli import bench, compare
-from tcgemm.measure import results_file
 from tcgemm.measure.compare import load
+from tcgemm.measure.results import Results
 
 from support.installed import Installed
 
@@ -34,7 +34,7 @@ def test_the_installed_package_compares_and_measures_sets(tmp_path):
     process = installed.run("-m", "tcgemm", "bench", *smoke, "--out", "bench.json")
     assert process.returncode == 0, process.stderr
     assert "3 of 3 cases done, 0 failed or wrong." in process.stdout
-    rows = results_file.load(tmp_path / "bench.json")["rows"]
+    rows = Results.load(tmp_path / "bench.json").rows
     assert {row["commit"] for row in rows} == {tcgemm.__version__}
 
     process = installed.run("-c", LAZY)

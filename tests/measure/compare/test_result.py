@@ -8,40 +8,45 @@ import re
 import pytest
 
 import tcgemm
+from tcgemm.measure import results
 from tcgemm.measure.compare import Comparison, load
 
 from support.error_asserts import assert_error_message
 
 
 def row(**fields):
-    return {
-        "function": "mm",
-        "dtype": "bf16",
-        "layout": "TN",
-        "batch": 1,
-        "m": 4096,
-        "n": 4096,
-        "k": 4096,
-        "epilogue": "",
-        "accumulation": "f32",
-        "kernel": "sm90a_bf16",
-        "us": 200.0,
-        "iqr_us": 1.0,
-        "tflops": 687.2,
-        "gbps": 503.3,
-        "ratios": {"torch": 1.1, "torch.compile": 1.0},
-        "baselines": {
-            "torch": {"name": "torch.mm", "us": 220.0, "iqr_us": 2.0},
-            "torch.compile": {"name": "torch.compile of torch.mm", "us": 200.0, "iqr_us": 2.0},
-        },
-        "refused": {},
-        "max_error_ratio": 0.41,
-        "exact": True,
-        "clock_mhz": 1500.0,
-        "power_w": 690.0,
-        "why": "the lowest estimate",
-        **fields,
-    }
+    return (
+        results.DEFAULTS
+        | results.EMPTY
+        | {
+            "function": "mm",
+            "dtype": "bf16",
+            "layout": "TN",
+            "batch": 1,
+            "m": 4096,
+            "n": 4096,
+            "k": 4096,
+            "epilogue": "",
+            "accumulation": "f32",
+            "kernel": "sm90a_bf16",
+            "us": 200.0,
+            "iqr_us": 1.0,
+            "tflops": 687.2,
+            "gbps": 503.3,
+            "ratios": {"torch": 1.1, "torch.compile": 1.0},
+            "baselines": {
+                "torch": {"name": "torch.mm", "us": 220.0, "iqr_us": 2.0},
+                "torch.compile": {"name": "torch.compile of torch.mm", "us": 200.0, "iqr_us": 2.0},
+            },
+            "refused": {},
+            "max_error_ratio": 0.41,
+            "exact": True,
+            "clock_mhz": 1500.0,
+            "power_w": 690.0,
+            "why": "the lowest estimate",
+        }
+        | fields
+    )
 
 
 FACTS = {"gpu": "NVIDIA H200", "driver": "580.1", "torch": "2.11.0", "tcgemm": "0.1.0", "date": "x"}
@@ -147,7 +152,8 @@ def test_a_file_holds_everything(result, tmp_path):
     path = tmp_path / "h200.json"
     result.save(path)
     text = json.loads(path.read_text())
-    assert text == {"version": 1, "facts": FACTS, "rows": ROWS}
+    assert text["header"] == FACTS and len(text["rows"]) == len(ROWS)
+    assert "batch" not in text["rows"][0] and text["rows"][2]["batch"] == 4
     copy = load(path)
     assert copy == result and str(copy) == str(result)
     assert [*tmp_path.iterdir()] == [path]
@@ -166,11 +172,11 @@ def test_a_measured_result_is_saved_and_loaded(tmp_path):
     ("text", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "has version None"),
-        ('{"version": 2}', "has version 2, but this tcgemm reads version 1"),
-        ('{"version": 1, "rows": {}, "facts": {}}', "no list of rows"),
-        ('{"version": 1, "rows": [{"m": 1}], "facts": {}}', "a row without function, dtype"),
-        ('{"version": 1, "rows": [3], "facts": {}}', "a row without function"),
+        ("[]", "has no header and list of rows"),
+        ('{"rows": {}, "header": {}}', "has no header and list of rows"),
+        ('{"rows": [{"m": 1}], "header": {}}', "a row without function or us"),
+        ('{"rows": [{"function": "mm", "us": 1, "m": 1}], "header": {}}', "without dtype, layout"),
+        ('{"rows": [3], "header": {}}', "a row without function"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, words):

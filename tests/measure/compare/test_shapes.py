@@ -10,8 +10,7 @@ import torch
 from torch._dynamo.testing import EagerAndRecordGraphs
 
 import tcgemm
-from tcgemm.measure import baseline
-from tcgemm.measure.compare import measure
+from tcgemm.measure import baseline, timing
 from tcgemm.measure.workloads import Workload
 
 from support.error_asserts import assert_error_message, error_message
@@ -174,7 +173,7 @@ def test_settings_and_random_numbers_stay(monkeypatch, error):
         def interrupted(*arguments, **options):
             raise error
 
-        monkeypatch.setattr(measure.timing, "measure", interrupted)
+        monkeypatch.setattr(timing, "measure", interrupted)
     with pytest.raises(error) if error else contextlib.nullcontext():
         compare([(16, 16, 16), (2, 8, 8, 8)], dtypes=["tf32", "bf16"])
     assert before == Settings()

@@ -8,9 +8,8 @@ import torch
 
 import tcgemm
 from tcgemm.cli import tune as command
-from tcgemm.measure import machine
+from tcgemm.measure import machine, works
 from tcgemm.measure.case import Case
-from tcgemm.measure.packed_weight import workload
 from tcgemm.measure.tune import api, candidates, measure, products
 from tcgemm.measure.workloads import Workload
 from tcgemm.ops import tuned
@@ -23,7 +22,7 @@ CASE = Case("mm", "bf16", "TN", 16, 4096, 14336)
 
 
 def work_of(case=CASE):
-    return workload(case, "meta")
+    return works.work_of(case, "meta")
 
 
 class Bench:

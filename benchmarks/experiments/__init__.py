@@ -1,0 +1,27 @@
+"""Experiments beside the sets of tcgemm.measure.cases: `python -m benchmarks run --set NAME`.
+
+side_by_side.py   the job that measures several ways to do one step
+stack.py          a model of Llama's shape, of plain torch modules
+models.py         models, swap: training steps, decode and forward of this model
+layers.py         float8: a training step with float8 products beside bf16
+products.py       packed, low_bits: cases of products
+errors.py, patterns.py  errors: f32 products beside float64
+rates.py          rates: what a machine can do, and the noise of the timer
+tensor_parallel.py  an MLP on two GPUs
+"""
+
+from __future__ import annotations
+
+from benchmarks.experiments import errors, layers, models, products, rates, tensor_parallel
+from tcgemm.measure.run import Experiments
+
+EXPERIMENTS: Experiments = {
+    "models": models.models,
+    "swap": models.swap,
+    "packed": products.packed,
+    "low_bits": products.low_bits,
+    "errors": errors.jobs,
+    "rates": rates.jobs,
+    "float8": layers.float8,
+    "tensor_parallel": tensor_parallel.jobs,
+}

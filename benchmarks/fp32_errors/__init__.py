@@ -1,1 +1,0 @@
-"""The error of f32 GEMMs with precision="highest", beside torch's."""

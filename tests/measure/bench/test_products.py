@@ -1,0 +1,53 @@
+"""The sets packed and low_bits: cases of products, and their checks."""
+
+import pytest
+
+from benchmarks.experiments import EXPERIMENTS
+from tcgemm.measure import results, run, works
+from tcgemm.measure.case import Case
+
+
+def jobs_of(name, *arguments):
+    return EXPERIMENTS[name](run.parse(["--set", "smoke", *arguments]))
+
+
+def test_a_run_on_the_cpu_checks_every_product(tmp_path):
+    path = tmp_path / "cpu.json"
+    arguments = ["--set", "packed,low_bits", "--max-size", "64", "--device", "cpu", "--ms", "1"]
+    arguments += ["--repetitions", "1", "--commit", "abc", "--out", str(path)]
+    assert run.main(arguments, experiments=EXPERIMENTS) == 0
+    rows = results.Results.load(path).rows
+    of_bits = {row["epilogue"]: row for row in rows if row["dtype"] == "b1"}
+    assert set(of_bits) == {"and", "xor", "pm1"} and all(row["exact"] for row in of_bits.values())
+    for row in rows:
+        names = {"torch", "tcgemm dense" if row["set"] == "packed" else "tcgemm int8"}
+        assert set(row["ratios"]) == names
+        assert row["exact"] or 0 < row["max_error_ratio"] <= 1
+
+
+def test_jobs_have_plans_on_hopper():
+    for name, words in (("packed", "_packed"), ("low_bits", "_s32_")):
+        for job in jobs_of(name):
+            assert words in job.plan("H200"), job.name
+
+
+def test_wrong_bits_are_seen():
+    for operation in ("and", "xor", "pm1"):
+        work = works.work_of(Case("mm", "b1", "TN", 16, 24, 64, epilogue=operation), "cpu")
+        assert work.check() == (None, True)
+        flipped = {"and": "xor", "xor": "and", "pm1": "xor"}[operation]
+        original = type(work).call_tcgemm
+        other = works.work_of(Case("mm", "b1", "TN", 16, 24, 64, epilogue=flipped), "cpu")
+        other.operands = work.operands
+        work.call_tcgemm = lambda index, other=other, call=original: call(other, index)
+        assert work.check() == (None, False)
+
+
+@pytest.mark.gpu
+def test_torch_has_an_int4_product():
+    for m, expected in ((16, True), (512, False)):
+        case = Case("mm", "bf16", "TN", m, 256, 1024, epilogue="packed-int4-128")
+        calls = works.work_of(case, "cuda").candidates()
+        assert ("torch int4" in calls) == expected
+        if expected:
+            assert calls["torch int4"](0).shape == (m, 256)

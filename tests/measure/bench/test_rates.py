@@ -1,0 +1,21 @@
+"""The set rates, on the CPU."""
+
+import pytest
+
+from benchmarks import __main__
+from tcgemm.measure import results
+
+
+def test_every_load_has_its_rate(tmp_path, capsys):
+    path = tmp_path / "cpu.json"
+    arguments = ["run", "--set", "rates,errors", "--max-size", "32", "--device", "cpu", "--ms", "1"]
+    arguments += ["--repetitions", "1", "--commit", "abc", "--out", str(path)]
+    assert __main__.main(arguments) == 0  # with the targets of this checkout
+    assert "34 of 34 cases done, 0 failed or wrong." in capsys.readouterr().out
+    rows = [row for row in results.Results.load(path).rows if row["set"] == "rates"]
+    assert sum(row["function"] == "mm" for row in rows) == 2 and len(rows) == 2 + 2 + 4 + 1
+    for row in rows:
+        assert row["us"] > 0 and row["ratios"]["torch" if "m" in row else "itself"] > 0
+        if row["function"] == "copy":
+            rate = 2 * row["bytes"] / row["us"] / 1e3
+            assert row["gbps"] == pytest.approx(rate, rel=1e-2)
