@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tcgemm.measure import machine, results, telemetry, timing, work
+from tcgemm.measure import baseline, machine, results, telemetry, timing, work
 from tcgemm.measure.results import Aims, Row
 from tcgemm.measure.run import Conditions
 from tcgemm.measure.timing import Timing
@@ -148,10 +148,14 @@ class SideBySide:
         if graph:
             calls = {name: functools.partial(_in_session, step) for name, step in steps.items()}
             common = {"device": device, "min_ms": conditions.ms, "sampler": sampler}
-            timings = timing.measure(calls, 1, **common, refusals=refusals)
+            try:
+                timings = timing.measure(calls, 1, **common, refusals=refusals)
+            except Exception as error:  # no graph captures the first one, or one does not replay
+                reason: str = work.failed({}, error)["why"]
+                timings, refusals = {}, dict.fromkeys(calls, reason) | refusals
         else:
             time_slice = time_slice or functools.partial(waited_us, device=device, calls=self.calls)
-            timings = alternating(steps, time_slice, sampler)
+            timings = alternating(steps, time_slice, sampler, refusals)
         shared = {"clock_mhz": sampler.clock_mhz, "power_w": sampler.power_w}
         found = {name: self._times(name, timings) | shared for name in timings}
         found |= {name: {"why": reason} for name, reason in refusals.items()}
@@ -163,17 +167,16 @@ class SideBySide:
     def _times(self, name: str, timings: Mapping[str, Timing]) -> Row:
         """The time of a variant, and those of its baselines."""
         others = {
-            baseline: timings[baseline]
-            for baseline in self.baselines
-            if baseline in timings
-            and baseline != name
-            and (baseline == self.baselines[0] or name.endswith(COMPILED))
+            other: timings[other]
+            for other in self.baselines
+            if other in timings
+            and other != name
+            and (other == self.baselines[0] or name.endswith(COMPILED))
         }
         return work.rounded(timings[name]) | {
             "ratios": work.ratios_of(timings[name], others),
             "baselines": {
-                baseline: {"name": baseline} | work.rounded(sample)
-                for baseline, sample in others.items()
+                other: {"name": other} | work.rounded(sample) for other, sample in others.items()
             },
         }
 
@@ -243,17 +246,28 @@ def waited_us(step: Step, *, device: torch.device, calls: int) -> list[float]:
 
 
 def alternating(
-    steps: Mapping[str, Step], time_slice: Slice, sampler: telemetry.Sampler
+    steps: Mapping[str, Step],
+    time_slice: Slice,
+    sampler: telemetry.Sampler,
+    refusals: dict[str, str],
 ) -> dict[str, Timing]:
-    """{variant: its time} of ROUNDS slices in alternating order, after one that does not count."""
+    """{variant: its time} of ROUNDS slices in alternating order, after one that does not count.
+
+    `refusals` gets the reason of a variant that raises an error; it has no time then.
+    """
     samples: dict[str, list[float]] = {name: [] for name in steps}
     with sampler:
         for index in range(ROUNDS + 1):
-            for name in list(steps)[:: -1 if index % 2 else 1]:
-                with steps[name].session():
-                    values = time_slice(steps[name])
-                samples[name] += values if index else []
-    return {name: Timing.of(us, sum(us) / 1e3) for name, us in samples.items() if us}
+            for name in list(samples)[:: -1 if index % 2 else 1]:
+                try:
+                    with steps[name].session():
+                        values = time_slice(steps[name])
+                except Exception as error:
+                    refusals[name] = baseline.reason(error)
+                    del samples[name]
+                else:
+                    samples[name] += values if index else []
+    return {name: Timing.of(us, sum(us) / 1e3) for name, us in samples.items()}
 
 
 def difference(expected: torch.Tensor, result: torch.Tensor) -> float:

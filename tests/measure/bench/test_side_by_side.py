@@ -43,13 +43,24 @@ class Late(Recorder):
         raise RuntimeError("\n  lost\nat line 3")
 
 
+class Breaks(Recorder):
+    """Fails in the measurement, after its warm-up."""
+
+    calls = 0
+
+    def __call__(self, index):
+        self.calls += 1
+        if self.calls > side_by_side.WARM_UP + 15:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
 def built(name):
     if name == "bad compiled":
         raise RuntimeError("Failed to find C compiler.\nSet CC.")
-    return Late(name) if name == "late" else Recorder(name)
+    return {"late": Late, "breaks": Breaks}.get(name, Recorder)(name)
 
 
-NAMES = ("torch", "torch compiled", "a", "a compiled", "bad compiled", "late")
+NAMES = ("torch", "torch compiled", "a", "a compiled", "bad compiled", "late", "breaks")
 JOB = SideBySide("some", {"set": "some", "size": 3}, NAMES, lambda device: built, repetitions=2)
 
 
@@ -58,7 +69,7 @@ def test_calls_alternate_in_their_sessions():
     steps = {name: Recorder(name) for name in "ab"}
     sampler = telemetry.Sampler("cpu")
     timings = side_by_side.alternating(
-        steps, lambda step: side_by_side.waited_us(step, device=CPU, calls=2), sampler
+        steps, lambda step: side_by_side.waited_us(step, device=CPU, calls=2), sampler, {}
     )
     assert Recorder.order == [*"aabb", *"bbaa"] * 2 + [*"aabb"]
     assert all(sample.samples == 2 * side_by_side.ROUNDS for sample in timings.values())
@@ -76,6 +87,7 @@ def test_rows_have_the_ratios_to_their_baselines():
     assert len(rows["a"]["repetitions"]) == 2 and rows["a"]["facts"] == {"said": "a"}
     assert results.key(compiled) == "some/a compiled/False/3"
     assert rows["bad compiled"]["why"] == "tcgemm failed: Failed to find C compiler."
+    assert rows["breaks"]["why"] == "CUDA out of memory." and rows["breaks"]["us"] is None
     assert rows["late"]["why"] == "tcgemm failed: lost" and rows["late"]["us"] is None
     assert [results.key(case) for case in JOB.cases(CPU)] == [*map(results.key, rows.values())]
 
@@ -86,7 +98,7 @@ def test_a_run_measures_a_job_once_and_resumes(tmp_path, capsys):
     arguments += ["--commit", "abc", "--out", path, "--repetitions", "2"]
     whole = {"some": lambda options: [JOB]}
     assert run.main(arguments, experiments=whole) == 1
-    assert "1 of 1 cases done, 2 failed or wrong." in capsys.readouterr().out
+    assert "1 of 1 cases done, 3 failed or wrong." in capsys.readouterr().out
     rows = results.Results.load(path).rows
     assert len(rows) == len(NAMES) and len(rows[-1]["repetitions"]) in (0, 2)
     good = SideBySide("some", JOB.case, NAMES[:4], JOB.builder, repetitions=2)
