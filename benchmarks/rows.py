@@ -6,8 +6,8 @@
 
 Each launch that computes the problem without copies is measured for 0.1 s, with the cluster and the
 slices of k that the planner takes; the fastest four kernels also with the other clusters. Then the
-three fastest launches and the planner's choice are measured for 1 s, in alternating order. recording.py
-has the format.
+three fastest launches and the planner's choice are measured for 1 s, in alternating order.
+recording.py has the format.
 
 The file is written after each problem, so a run that is killed loses one. --resume measures what
 the file lacks, whatever commit it was measured at: new problems, new kernels, another number of
