@@ -120,15 +120,18 @@ def ragged(measured: Results) -> str:
 
 
 def swap(measured: Results) -> str:
-    """The picture of a model after a swap, and its times; nothing without rows."""
-    rows = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
+    """The picture of a model after a swap, and its times; nothing without rows.
+
+    Stale rows are shown only where there are no others.
+    """
+    every = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
+    rows = [row for row in every if current.is_current(row, GPU)] or every
     if not rows:
         return ""
     names = list(dict.fromkeys(row["function"] for row in in_order(rows)))
-    marks = {results.key(row): current.reason(row, GPU) and f" {current.MARK}" for row in rows}
+    mark = "" if current.is_current(rows[0], GPU) else f" {current.MARK}"
     cells = {
-        (row["graph"], row["tokens"], row["function"]): microseconds(row["us"])
-        + marks[results.key(row)]
+        (row["graph"], row["tokens"], row["function"]): microseconds(row["us"]) + mark
         for row in rows
     }
     lines = []
@@ -142,14 +145,12 @@ def swap(measured: Results) -> str:
         f"{100 * facts[name]['error']:.2g} %" if "error" in facts[name] else "-" for name in names
     ]
     lines += [["memory of the model", *memory], ["error of the logits", *errors]]
-    parts = [_tables.markdown([f"one forward on an {GPU}", *names], lines)]
-    if any(marks.values()):
-        parts.append(current.FOOTNOTE)
-    if not all(marks.values()):
-        picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
-        title = f"Speed and memory of a model after swap_linear, {GPU}"
-        parts.insert(0, f"![{title}](../pictures/{picture})")
-    return "\n\n".join(parts)
+    table = _tables.markdown([f"one forward on an {GPU}", *names], lines)
+    if mark:
+        return f"{table}\n\n{current.FOOTNOTE}"
+    picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
+    title = f"Speed and memory of a model after swap_linear, {GPU}"
+    return f"![{title}](../pictures/{picture})\n\n{table}"
 
 
 def tables(folder: Path = RESULTS) -> dict[str, str]:

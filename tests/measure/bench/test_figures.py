@@ -5,8 +5,11 @@ import shutil
 import pytest
 import torch
 
+from benchmarks import current
 from benchmarks.report import figures, measured
 from tcgemm import emulate
+from tcgemm.measure import results
+from tcgemm.measure.results import Results
 from tcgemm.numerics import accumulation, formats, low_precision, machine
 
 
@@ -33,3 +36,21 @@ def test_the_stored_sums_are_those_of_the_emulator():
     rms = accumulation.error(sums, a, b)[1]
     rms_of_curve = content["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
     assert rms_of_curve == pytest.approx(rms, rel=1e-9)
+
+
+def test_a_swap_is_shown_by_its_current_rows():
+    case = {"set": "swap", "graph": True, "task": "forward", "model": "8B", "batch": 1, "tokens": 1}
+    rows = [
+        case | {"blocks": blocks, "function": name} | results.EMPTY | {"us": us, "facts": facts}
+        for blocks, us, facts in (
+            (6, 100.0, {"held_bytes": 1e9, current.OUTDATED: "older"}),
+            (8, 200.0, {"held_bytes": 2e9, "error": 0.01}),
+        )
+        for name in ("torch", "Linear")
+    ]
+    both = figures.swap(Results.of(rows))
+    assert "200 us" in both and "100 us" not in both and "swap_h200.svg" in both
+    assert both == figures.swap(Results.of(rows[2:])) and "| torch | Linear |" in both
+    stale = figures.swap(Results.of(rows[:2]))
+    assert f"100 us {current.MARK}" in stale and stale.endswith(current.FOOTNOTE)
+    assert ".svg" not in stale and figures.swap(Results()) == ""
