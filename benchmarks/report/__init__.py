@@ -69,7 +69,7 @@ def images(page: Path, pictures: Path, stem: str, gpu: str) -> dict[str, list[st
 def page_parts(measured: Results, folder: Path, page: Path, pictures: Path) -> list[str]:
     """What docs/performance.md (`page`) or results/<gpu>.md says of a GPU, without the title."""
     gpu = measured.header.get("gpu", "?")
-    products, every = overview.dense_and_sparse(measured), page.parent == folder
+    products, every = overview.of_products(measured), page.parent == folder
     stem = results.file_name(gpu).removesuffix(".json")
     shown = images(page, pictures, stem, gpu)
     depths = f32_table.DEPTHS if every else f32_table.SHOWN

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks import current
-from benchmarks.report.overview import ratio
+from benchmarks.report.overview import PACKED, ratio
 from benchmarks.targets import EDGE, cliff_axis, set_of
 from tcgemm import _tables
 from tcgemm.measure import cases, results
@@ -152,6 +152,15 @@ SECTIONS = (
     ),
     Section("Shapes that a seed draws for each family of cases", DRAWN),
     Section(
+        "Packed weights",
+        (PACKED,),
+        _any,
+        True,
+        "16-bit x with a weight of 4 or 8 bits and a scale for so many elements, or for a row. "
+        "After the time: x the speed of torch.mm and of tcgemm with the weight in 16 bits, and of "
+        "torch's int4 product.",
+    ),
+    Section(
         "2:4 sparse weights, tf32 1:2",
         ("sparse-mm",),
         _product,
@@ -198,7 +207,11 @@ def size_of(row: Row) -> str:
 def _terms(row: Row, *, of_operands: bool) -> list[str]:
     """The terms of a row's epilogue that describe the operands, or the other terms."""
     terms = filter(None, row["epilogue"].split("+"))
-    return [term.replace("-", " ") for term in terms if (term in OPERAND_TERMS) == of_operands]
+    return [term.replace("-", " ") for term in terms if _is_of_operands(term) == of_operands]
+
+
+def _is_of_operands(term: str) -> bool:
+    return term in OPERAND_TERMS or term.startswith("packed-")
 
 
 def line_of(row: Row) -> str:

@@ -78,7 +78,7 @@ def test_report_of_nothing(tmp_path):
 def test_every_stored_product_has_a_table():
     # `python -m benchmarks doc000` has the tables of its set.
     for path in FILES:
-        rows = overview.dense_and_sparse(Results.load(path)).rows
+        rows = overview.of_products(Results.load(path)).rows
         table_rows = [row for section in tables.SECTIONS for row in section.rows(rows)]
         names = {results.key(row) for row in table_rows}
         assert all(results.key(row) in names or ":" in row["set"] for row in rows)
@@ -91,7 +91,7 @@ def test_the_stored_results_are_small():
 
 def statements(rows):
     """All that pages and pictures state on the whole, as texts."""
-    products = overview.dense_and_sparse(rows)
+    products = overview.of_products(rows)
     values = [
         overview.lines(rows),
         overview.table(rows),
