@@ -13,8 +13,7 @@ Time and error
     machine.py     the GPU, the driver and the versions that a measurement belongs to
     amx.py         keeps torch from AMX instructions that a virtual machine forbids
 Results
-    protocol.py    how often and how long a case is measured; medians and ranges
-    results_file.py  <gpu>.json: rows, details, merging
+    results.py     <gpu>.json: rows, their repetitions, medians and ranges; merging
     run.py         python -m tcgemm bench: check -> time -> row
 Fronts
     compare        tcgemm.compare
