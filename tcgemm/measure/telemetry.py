@@ -49,8 +49,9 @@ class Sampler:
     def __enter__(self) -> Sampler:
         if self.device.type == "cuda":
             with contextlib.suppress(OSError):  # a benchmark does not fail because a reading does
-                pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-                self._process = subprocess.Popen(self.command(), text=True, **pipes)
+                self._process = subprocess.Popen(
+                    self.command(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                )
         return self
 
     def __exit__(self, *exception: object) -> None:
