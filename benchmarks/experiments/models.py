@@ -162,6 +162,7 @@ class Logits(ModelStep):
         self.exact = exact
         with torch.no_grad(), self.session():
             self.ids, self.options = last_token(self.model, case, ids)
+            self.model(self.ids, **self.options)  # makes the device order of packed weights
 
     @torch.no_grad()
     def __call__(self, index: int) -> torch.Tensor:

@@ -120,34 +120,22 @@ def ragged(measured: Results) -> str:
 
 
 def swap(measured: Results) -> str:
-    """The picture of a model after a swap, and its times; nothing without rows.
-
-    Stale rows are shown only where there are no others.
-    """
-    every = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
-    rows = [row for row in every if current.is_current(row, GPU)] or every
+    """The picture of a model after a swap, and its times; nothing without current rows."""
+    rows = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
+    rows = in_order(row for row in rows if current.is_current(row, GPU))
     if not rows:
         return ""
-    names = list(dict.fromkeys(row["function"] for row in in_order(rows)))
-    mark = "" if current.is_current(rows[0], GPU) else f" {current.MARK}"
-    cells = {
-        (row["graph"], row["tokens"], row["function"]): microseconds(row["us"]) + mark
-        for row in rows
-    }
+    counts = sorted({row["tokens"] for row in rows})
+    places = [(graph, count) for graph in CALLS for count in counts]
+    heads = [f"{count} token{'s' * (count > 1)}, {CALLS[graph]}" for graph, count in places]
     lines = []
-    for graph, place in CALLS.items():
-        for count in sorted({row["tokens"] for row in rows}):
-            times = [cells.get((graph, count, name), "-") for name in names]
-            lines.append([f"{count} token{'s' * (count > 1)}, {place}", *times])
-    facts = {row["function"]: row["facts"] for row in rows}
-    memory = [f"{facts[name]['held_bytes'] / 1e9:.2f} GB" for name in names]
-    errors = [
-        f"{100 * facts[name]['error']:.2g} %" if "error" in facts[name] else "-" for name in names
-    ]
-    lines += [["memory of the model", *memory], ["error of the logits", *errors]]
-    table = _tables.markdown([f"one forward on an {GPU}", *names], lines)
-    if mark:
-        return f"{table}\n\n{current.FOOTNOTE}"
+    for name in dict.fromkeys(row["function"] for row in rows):
+        own = [row for row in rows if row["function"] == name]
+        cells = {(row["graph"], row["tokens"]): microseconds(row["us"]) for row in own}
+        facts = own[0]["facts"]
+        memory = f"{facts['held_bytes'] / 1e9:.2f} GB"
+        lines.append([name, *(cells.get(place, "-") for place in places), memory])
+    table = _tables.markdown([f"one forward on an {GPU}", *heads, "memory"], lines)
     picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
     title = f"Speed and memory of a model after swap_linear, {GPU}"
     return f"![{title}](../pictures/{picture})\n\n{table}"
