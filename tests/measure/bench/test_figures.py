@@ -50,5 +50,6 @@ def test_a_swap_is_shown_by_its_current_rows():
     ]
     both = figures.swap(Results.of(rows))
     assert "200 us" in both and "100 us" not in both and "swap_h200.svg" in both
-    assert both == figures.swap(Results.of(rows[2:])) and "| Linear | 200 us | - | 2.00 GB |" in both
+    assert both == figures.swap(Results.of(rows[2:]))
+    assert "| Linear | 200 us | - | 2.00 GB |" in both
     assert figures.swap(Results.of(rows[:2])) == figures.swap(Results()) == ""
