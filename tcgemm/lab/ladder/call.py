@@ -16,7 +16,7 @@ FUNCTION = "ladder"
 
 
 class Call(ctypes.Structure):
-    """The structure of csrc/ladder/ladder.h."""
+    """The structure of csrc/lab/ladder.h."""
 
     _fields_ = (
         ("step", ctypes.c_char_p),
