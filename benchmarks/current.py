@@ -23,7 +23,7 @@ FOOTNOTE = (
 @functools.cache
 def device_of(gpu: str) -> str | None:
     """The planner's name of a GPU that the driver names so, or None."""
-    names = [row["name"] for row in info.devices()]
+    names = (row["name"] for row in info.devices())
     return next((name for name in names if f" {name} " in f" {gpu} "), None)
 
 
@@ -48,6 +48,11 @@ def is_current(row: Row, gpu: str) -> bool:
     return not reason(row, gpu)
 
 
+def mark(row: Row, gpu: str) -> str:
+    """What stands behind the numbers of a row: " †" if it is stale, else ""."""
+    return f" {MARK}" if reason(row, gpu) else ""
+
+
 def stale(results: Results) -> list[Row]:
     """The stale rows of a file."""
     return [row for row in results.rows if reason(row, results.header.get("gpu", ""))]
@@ -55,6 +60,5 @@ def stale(results: Results) -> list[Row]:
 
 def without_stale(results: Results) -> Results:
     """The results without their stale rows."""
-    gpu = results.header.get("gpu", "")
-    rows = (row for row in results.rows if is_current(row, gpu))
+    rows = (row for row in results.rows if is_current(row, results.header.get("gpu", "")))
     return Results.of(rows, results.header)

@@ -36,6 +36,11 @@ def set_of(row: Row) -> str:
     return row["set"].partition("@")[0]
 
 
+def is_cube(row: Row) -> bool:
+    """M = N = K?"""
+    return bool(row["m"] == row["n"] == row["k"])
+
+
 @functools.cache
 def _cases_of(name: str) -> list[Row]:
     """The fields of the cases of a set."""
@@ -381,7 +386,7 @@ def cliff_axis(row: Row) -> str | None:
         return None
     if len(changed) < 2:
         return "".join(changed).upper()
-    return "all" if row["m"] == row["n"] == row["k"] else None
+    return "all" if is_cube(row) else None
 
 
 def cliffs(measured: Results) -> dict[str, dict[str, float]]:

@@ -80,8 +80,8 @@ def page_parts(measured: Results, folder: Path, page: Path, pictures: Path) -> l
     parts += summary.cliff_parts(products)
     parts += f32_table.page_parts(measured, shown[F32], depths)
     sections = [section for section in tables.SECTIONS if every or section.on_page]
+    sections += tables.forced_sections(products.rows) if every else []
     parts += tables.parts(products, sections)
-    parts += tables.forced_parts(products) if every else []
     return parts + models_table.parts(measured, shown[MODELS])
 
 

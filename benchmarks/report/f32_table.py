@@ -7,7 +7,7 @@ benchmarks/experiments/errors.py measures the rows, and says when one is right.
 from benchmarks import current
 from benchmarks.experiments.errors import DEPTHS as DEPTHS
 from benchmarks.experiments.errors import NOT_COMPARED, SET, complaint
-from tcgemm import _tables
+from benchmarks.report.tables import grid
 
 SHOWN = (1, 8, 64, 512, 4096, 8192)  # on docs/performance.md
 TITLES = {
@@ -54,14 +54,13 @@ def markdown(rows, depths):
     many rows of all layouts, sizes and K are good.
     """
     smallest = min(row["m"] for row in rows)
-    by_place = {(r["data"], r["k"]): r for r in rows if (r["layout"], r["m"]) == ("TN", smallest)}
-    heads = ["data", *(f"K = {k}" for k in depths), "at most torch's"]
-    lines = []
-    for kind in [title for title in TITLES if any(row["data"] == title for row in rows)]:
-        cells = [_cell(by_place.get((kind, k))) for k in depths]
-        group = [row for row in rows if row["data"] == kind]
-        lines.append([TITLES[kind], *cells, f"{len(good(group))} of {len(group)}"])
-    return _tables.markdown(heads, lines)
+    cells = {}
+    for kind, title in TITLES.items():
+        if group := [row for row in rows if row["data"] == kind]:
+            by_depth = {r["k"]: r for r in group if (r["layout"], r["m"]) == ("TN", smallest)}
+            cells |= {(title, f"K = {k}"): _cell(row) for k, row in by_depth.items()}
+            cells[title, "at most torch's"] = f"{len(good(group))} of {len(group)}"
+    return grid(cells, [*(f"K = {k}" for k in depths), "at most torch's"], "data")
 
 
 def _short(value):
@@ -73,8 +72,6 @@ def _short(value):
 
 def _cell(row):
     """'**0.85 / 0.09** (1.4 / 0.22)', and the number of wrong elements."""
-    if row is None:
-        return "-"
     spans = []
     for errors in (row["facts"]["errors"], row["facts"]["baseline_errors"]):
         values = [errors[name] for name in ("max", "rms")]

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from benchmarks import RESULTS, current
 from benchmarks.report import f32_table, sums_tables
-from benchmarks.report.models_table import CALLS, in_order
-from tcgemm import _tables
+from benchmarks.report.measured import of_set
+from benchmarks.report.models_table import CALLS
+from benchmarks.report.tables import grid, marked_table, time
 from tcgemm.measure import command_line, results
 from tcgemm.measure.results import Results
 from tcgemm.measure.work import DENSE, TORCH
@@ -76,66 +77,59 @@ RAGGED = {
     "s8": ("int8", "s32"),
     "f64": ("f64", "f64"),
 }
-RAGGED_SIZES = ((4095, 4096, 4096), (4096, 4095, 4096), (4096, 4097, 4096), (4096, 4096, 4095))
-FULL = (4096, 4096, 4096)
+RAGGED_SIZES = ("4095/4096/4096", "4096/4095/4096", "4096/4097/4096", "4096/4096/4095")
+FULL = "4096/4096/4096"
 ERROR_DEPTHS = (1, 64, 512, 4096)
-
-
-def microseconds(us: float) -> str:
-    return f"{us / 1e3:.3g} ms" if us >= 1e3 else f"{us:.3g} us"
 
 
 def ratios(measured: Results, name: str) -> str:
     """The table of times, and how many times torch's speed they are."""
-    dense = name == "sparse"
-    heads = [f"on an {GPU}", "m x n x k", "time", "x torch's speed", "torch's call"]
-    heads += ["x torch's dense speed"] if dense else []
+    heads = ["m x n x k", "time", "x torch's speed", "torch's call"]
+    heads += ["x torch's dense speed"] if name == "sparse" else []
     lines = []
     for key, text in TABLES[name].items():
         row = measured.by_key[key]
-        mark = f" {current.MARK}" if current.reason(row, GPU) else ""
-        cells = [text, f"{row['m']} x {row['n']} x {row['k']}", microseconds(row["us"])]
-        cells += [f"{row['ratios'][TORCH]:.2f}{mark}", row["baselines"][TORCH]["name"]]
-        cells += [f"{row['ratios'].get(DENSE, row['ratios'][TORCH]):.2f}"] * dense
-        lines.append(cells)
-    table = _tables.markdown(heads, lines)
-    return f"{table}\n\n{current.FOOTNOTE}" if current.MARK in table else table
+        torch, dense = row["ratios"][TORCH], row["ratios"].get(DENSE, row["ratios"][TORCH])
+        size = f"{row['m']} x {row['n']} x {row['k']}"
+        speed = f"{torch:.2f}{current.mark(row, GPU)}"
+        call = row["baselines"][TORCH]["name"]
+        dense_speed = [f"{dense:.2f}"] if name == "sparse" else []
+        lines.append([text, size, time(row["us"]), speed, call, *dense_speed])
+    return marked_table([f"on an {GPU}", *heads], lines)
 
 
 def ragged(measured: Results) -> str:
     """The table of sizes whose rows are no multiple of 16 bytes; "-" for one without a row."""
-    heads = ["time (4096 x 4096 x 4096: 1)", *(f"{m} x {n} x {k}" for m, n, k in RAGGED_SIZES)]
-    rows = current.without_stale(measured).by_key
-    lines = []
+    rows, cells = current.without_stale(measured).by_key, {}
     for dtype, (name, accumulation) in RAGGED.items():
-        us = {
-            size: rows[key]["us"]
-            for size in (FULL, *RAGGED_SIZES)
-            if (key := "/".join(map(str, (name, "mm", dtype, "TN", *size, accumulation)))) in rows
+        keys = {
+            size: f"{name}/mm/{dtype}/TN/{size}/{accumulation}" for size in (FULL, *RAGGED_SIZES)
         }
-        full = us.get(FULL)
-        cells = [f"{us[size] / full:.2f}" if full and size in us else "-" for size in RAGGED_SIZES]
-        lines.append([dtype, *cells])
-    return _tables.markdown(heads, lines)
+        us = {size: rows[key]["us"] for size, key in keys.items() if key in rows}
+        for size in RAGGED_SIZES:
+            is_known = us.get(FULL) and size in us
+            cells[dtype, size.replace("/", " x ")] = (
+                f"{us[size] / us[FULL]:.2f}" if is_known else "-"
+            )
+    return grid(cells, corner="time (4096 x 4096 x 4096: 1)")
 
 
 def swap(measured: Results) -> str:
     """The picture of a model after a swap, and its times; nothing without current rows."""
-    rows = [row for row in measured.rows if row["set"] == "swap" and row["us"]]
-    rows = in_order(row for row in rows if current.is_current(row, GPU))
+    rows = of_set(measured, "swap")
     if not rows:
         return ""
     counts = sorted({row["tokens"] for row in rows})
-    places = [(graph, count) for graph in CALLS for count in counts]
-    heads = [f"{count} token{'s' * (count > 1)}, {CALLS[graph]}" for graph, count in places]
-    lines = []
-    for name in dict.fromkeys(row["function"] for row in rows):
-        own = [row for row in rows if row["function"] == name]
-        cells = {(row["graph"], row["tokens"]): microseconds(row["us"]) for row in own}
-        facts = own[0]["facts"]
-        memory = f"{facts['held_bytes'] / 1e9:.2f} GB"
-        lines.append([name, *(cells.get(place, "-") for place in places), memory])
-    table = _tables.markdown([f"one forward on an {GPU}", *heads, "memory"], lines)
+    heads = {
+        (graph, count): f"{count} token{'s' * (count > 1)}, {CALLS[graph]}"
+        for graph in CALLS
+        for count in counts
+    }
+    cells = {}
+    for row in rows:
+        cells[row["function"], heads[row["graph"], row["tokens"]]] = time(row["us"])
+        cells[row["function"], "memory"] = f"{row['facts']['held_bytes'] / 1e9:.2f} GB"
+    table = grid(cells, [*heads.values(), "memory"], f"one forward on an {GPU}")
     picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
     title = f"Speed and memory of a model after swap_linear, {GPU}"
     return f"![{title}](../pictures/{picture})\n\n{table}"
@@ -151,12 +145,8 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
 
 
 def pages(docs: Path = DOCS) -> list[Path]:
+    """The pages that may have tables."""
     return [path for name in ("guides", "numerics") for path in sorted((docs / name).glob("*.md"))]
-
-
-def written(page: str, texts: dict[str, str]) -> str:
-    """The text of a page with these tables."""
-    return BETWEEN.sub(lambda match: f"{match[1]}{texts[match[2]]}\n{match[3]}", page)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -166,5 +156,6 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     texts = tables(options.results)
     for page in pages(options.docs):
-        page.write_text(written(page.read_text(), texts))
+        text = page.read_text()
+        page.write_text(BETWEEN.sub(lambda m: f"{m[1]}{texts[m[2]]}\n{m[3]}", text))
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from benchmarks import current
 from benchmarks.experiments.models import DECODE, TRAIN, VARIANTS
 from benchmarks.experiments.side_by_side import COMPILED
-from tcgemm import _tables
+from benchmarks.report.tables import grid
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
@@ -37,7 +37,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=place)
 
 
-def cell(row: Row, mark: str) -> str:
+def cell(row: Row) -> str:
     """'61200, **1.08**, 21.4 GB, loss 8.31' of a row; 'failed' without a time."""
     if row["us"] is None:
         return "failed"
@@ -48,7 +48,7 @@ def cell(row: Row, mark: str) -> str:
     parts += [f"{facts['peak_bytes'] / 1e9:.2f} GB"] if "peak_bytes" in facts else []
     parts += [f"loss {facts['loss']:.3f}"] if "loss" in facts else []
     parts += [f"{100 * facts['error']:.2g} %"] if "error" in facts else []
-    return ", ".join(parts) + (f" {mark}" if mark else "")
+    return ", ".join(parts)
 
 
 def line_of(row: Row) -> str:
@@ -59,16 +59,9 @@ def line_of(row: Row) -> str:
 
 def table(rows: list[Row], gpu: str) -> str:
     """One line a model, number of sequences and mode; one column a variant."""
-    marks = [current.MARK if current.reason(row, gpu) else "" for row in rows]
     names = dict.fromkeys(row["function"] for row in in_order(rows))
-    cells = {
-        (line_of(row), row["function"]): cell(row, mark)
-        for row, mark in zip(rows, marks, strict=True)
-    }
-    lines = dict.fromkeys(line_of(row) for row in rows)
-    texts = ([line, *(cells.get((line, name), "-") for name in names)] for line in lines)
-    text = _tables.markdown(["", *names], texts)
-    return f"{text}\n\n{current.FOOTNOTE}" if any(marks) else text
+    cells = {(line_of(row), row["function"]): cell(row) + current.mark(row, gpu) for row in rows}
+    return grid(cells, names)
 
 
 def failures(rows: list[Row]) -> list[str]:

@@ -1,6 +1,6 @@
 """The results by kind of product, in a few lines: for README.md and docs/performance.md.
 
-    Group      products that belong together, and the torch function that they are compared with
+    GROUPS     products that belong together, and the torch function that they are compared with
     table      one line a group: geometric mean, lowest and highest ratio
     lines      when to use tcgemm and when not, with the measured numbers
     picture    a figure: one dot for each measured product, one row for each group
@@ -12,12 +12,11 @@ and compress have tables of their own. Stale rows count nowhere here.
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from functools import partial
 from statistics import geometric_mean as mean
 from typing import NamedTuple
 
 from benchmarks import current
-from benchmarks.targets import set_of
+from benchmarks.targets import is_cube, set_of
 from tcgemm import _plots, _tables
 from tcgemm._plots import GREEN, INK, RED, SOFT
 from tcgemm.measure import cases
@@ -26,10 +25,9 @@ from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
-SIXTEEN = ("f16", "bf16")
 PACKED = "packed"  # the set of products with packed weights
 PUBLISHED = "doc000"  # the set of published sizes, which has a command and a page of its own
-SHORT_SIDE = 128  # a product with no more rows than this is bound by reading the weight
+SHORT_SIDE = 128  # a product with no more rows or columns than this reads more than it computes
 
 
 def ratio(row: Row) -> float | None:
@@ -44,62 +42,47 @@ def of_products(measured: Results) -> Results:
     return Results.of(rows, measured.header)
 
 
-def is_product(row: Row) -> bool:
-    """A product on a GPU that torch runs too, by the kernel that the planner chose."""
-    return bool(
-        ratio(row) and row["graph"] and row["function"] not in PASSES and ":" not in row["set"]
-    )
-
-
 def products(results: Results) -> list[Row]:
-    """The products that a summary may rest on."""
-    rows = current.without_stale(of_products(results)).rows
-    return [row for row in rows if is_product(row)]
-
-
-def _is_dense(row: Row, *dtypes: str) -> bool:
-    return row["set"] not in ("sparse-mm", PACKED) and row["dtype"] in dtypes
-
-
-def is_aligned(row: Row) -> bool:
-    """Are the sizes multiples of ALIGNED?"""
-    return all(row[size] % ALIGNED == 0 for size in "mnk")
-
-
-def is_short(row: Row) -> bool:
-    """Few rows or columns, so that the product reads more than it computes."""
-    return min(row["m"], row["n"]) <= SHORT_SIDE
-
-
-def _is_16_bits(row: Row, *, aligned: bool) -> bool:
-    return _is_dense(row, *SIXTEEN) and is_aligned(row) == aligned
-
-
-def _is_sparse(row: Row, *, tf32: bool) -> bool:
-    return row["set"] == "sparse-mm" and (row["dtype"] == "tf32") == tf32
+    """The current products on a GPU that torch runs too, by the kernel that the planner chose."""
+    return [
+        row
+        for row in current.without_stale(of_products(results)).rows
+        if ratio(row) and row["graph"] and row["function"] not in PASSES and ":" not in row["set"]
+    ]
 
 
 class Group(NamedTuple):
-    """Measured products of one kind. `condition` says whether a row belongs to it."""
+    """Measured products of one kind, and what they are compared with."""
 
     name: str
     baseline: str
-    condition: Callable[[Row], bool]
 
 
+EVEN, UNEVEN, SPARSE, SPARSE_TF32 = "even", "uneven", "sparse", "sparse tf32"
 SIXTEEN_BITS = "torch.mm, bmm, linear"
-GROUPS = (
-    Group("float32, all bits", "torch.mm without TF32", lambda row: _is_dense(row, "f32")),
-    Group("tf32", "torch.mm with TF32", lambda row: _is_dense(row, "tf32")),
-    Group("float64", "torch.mm", lambda row: _is_dense(row, "f64")),
-    Group("f16, bf16: sizes in multiples of 8", SIXTEEN_BITS, partial(_is_16_bits, aligned=True)),
-    Group("f16, bf16: other sizes", SIXTEEN_BITS, partial(_is_16_bits, aligned=False)),
-    Group("fp8 (e4m3)", "torch._scaled_mm", lambda row: _is_dense(row, "e4m3")),
-    Group("int8", "torch._int_mm", lambda row: _is_dense(row, "s8")),
-    Group("packed weights", "torch.mm of 16 bits", lambda row: row["set"] == PACKED),
-    Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt", partial(_is_sparse, tf32=False)),
-    Group("tf32 1:2 sparse, beside dense", "torch.mm, dense", partial(_is_sparse, tf32=True)),
-)
+GROUPS = {
+    "f32": Group("float32, all bits", "torch.mm without TF32"),
+    "tf32": Group("tf32", "torch.mm with TF32"),
+    "f64": Group("float64", "torch.mm"),
+    EVEN: Group("f16, bf16: sizes in multiples of 8", SIXTEEN_BITS),
+    UNEVEN: Group("f16, bf16: other sizes", SIXTEEN_BITS),
+    "e4m3": Group("fp8 (e4m3)", "torch._scaled_mm"),
+    "s8": Group("int8", "torch._int_mm"),
+    PACKED: Group("packed weights", "torch.mm of 16 bits"),
+    SPARSE: Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt"),
+    SPARSE_TF32: Group("tf32 1:2 sparse, beside dense", "torch.mm, dense"),
+}
+
+
+def kind_of(row: Row) -> str:
+    """The kind of a product: its key in GROUPS, or a dtype that has no group."""
+    if row["set"] == PACKED:
+        return PACKED
+    if row["set"] == "sparse-mm":
+        return SPARSE_TF32 if row["dtype"] == "tf32" else SPARSE
+    if row["dtype"] in ("f16", "bf16"):
+        return EVEN if all(row[size] % ALIGNED == 0 for size in "mnk") else UNEVEN
+    return str(row["dtype"])
 
 
 def ratios_of(rows: Iterable[Row]) -> list[float]:
@@ -110,7 +93,10 @@ def ratios_of(rows: Iterable[Row]) -> list[float]:
 def measured_groups(results: Results) -> list[tuple[Group, list[float]]]:
     """[(group, its ratios)] of the groups that were measured."""
     rows = products(results)
-    pairs = [(group, ratios_of(filter(group.condition, rows))) for group in GROUPS]
+    pairs = [
+        (group, ratios_of(row for row in rows if kind_of(row) == kind))
+        for kind, group in GROUPS.items()
+    ]
     return [(group, ratios) for group, ratios in pairs if ratios]
 
 
@@ -127,38 +113,31 @@ def table(results: Results) -> str:
 # When to use it, and when not.
 
 
-def _span(ratios: list[float]) -> str:
-    """ "1.40 to 1.73", or one number."""
-    low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
-    return low if low == high else f"{low} to {high}"
+def _is_large_cube(row: Row) -> bool:
+    """Is it a product with M = N = K from 2048 on?"""
+    return row["function"] == "mm" and is_cube(row) and row["m"] >= 2048
 
 
-def _is_large_cube(row: Row, dtype: str) -> bool:
-    """Is it a dense product with M = N = K from 2048 on?"""
-    cube = row["m"] == row["n"] == row["k"] >= 2048
-    return cube and row["function"] == "mm" and _is_dense(row, dtype)
+def _any(row: Row) -> bool:
+    return True
 
 
-def _is_int4(row: Row) -> bool:
-    """Has the product a packed weight of int4?"""
-    return row["set"] == PACKED and row["epilogue"].startswith("packed-int4")
-
-
-# The ratios that the lines name, by a word, and the products that they are of.
-SPANS: dict[str, Callable[[Row], bool]] = {
-    "f32": lambda row: _is_large_cube(row, "f32"),
-    "int8_tn": lambda row: _is_large_cube(row, "s8") and row["layout"] == "TN",
-    "int8_other": lambda row: _is_large_cube(row, "s8") and row["layout"] != "TN",
-    "odd": lambda row: _is_dense(row, *SIXTEEN) and row["m"] % 2 == 1 and row["m"] >= 2047,
-    "sparse": lambda row: _is_sparse(row, tf32=False),
-    "packed_few": lambda row: _is_int4(row) and row["m"] <= 16,
-    "packed_many": lambda row: _is_int4(row) and row["m"] >= 512,
-    "aligned": lambda row: (
-        _is_16_bits(row, aligned=True) and not is_short(row) and row["set"] != "long-k"
+# The ratios that the lines name, by a word: the kind of their products, and which of these.
+SPANS: dict[str, tuple[str, Callable[[Row], bool]]] = {
+    "f32": ("f32", _is_large_cube),
+    "int8_tn": ("s8", lambda row: _is_large_cube(row) and row["layout"] == "TN"),
+    "int8_other": ("s8", lambda row: _is_large_cube(row) and row["layout"] != "TN"),
+    "odd": (UNEVEN, lambda row: row["m"] % 2 == 1 and row["m"] >= 2047),
+    "sparse": (SPARSE, _any),
+    "packed_few": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] <= 16),
+    "packed_many": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] >= 512),
+    "aligned": (
+        EVEN,
+        lambda row: min(row["m"], row["n"]) > SHORT_SIDE and row["set"] != "long-k",
     ),
-    "fp8": lambda row: _is_dense(row, "e4m3"),
-    "few_rows": lambda row: _is_16_bits(row, aligned=True) and row["set"] == "small-m",
-    "long_k": lambda row: _is_16_bits(row, aligned=True) and row["set"] == "long-k",
+    "fp8": ("e4m3", _any),
+    "few_rows": (EVEN, lambda row: row["set"] == "small-m"),
+    "long_k": (EVEN, lambda row: row["set"] == "long-k"),
 }
 
 
@@ -183,13 +162,13 @@ LINES = (
 
 def lines(results: Results) -> str:
     """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
-    rows = products(results)
-    spans = {name: ratios_of(filter(condition, rows)) for name, condition in SPANS.items()}
-    ratios_by_name = {name: ratios for name, ratios in spans.items() if ratios}
-    values = {name: _span(ratios) for name, ratios in ratios_by_name.items()}
-    values |= {f"mean_{name}": f"{mean(ratios):.2f}" for name, ratios in ratios_by_name.items()}
-    names = {line: re.findall(r"{(\w+)}", line) for line in LINES}
-    selection = [line for line in LINES if values.keys() >= set(names[line])]
+    rows, values = products(results), {}
+    for name, (kind, condition) in SPANS.items():
+        if ratios := ratios_of(row for row in rows if kind_of(row) == kind and condition(row)):
+            low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+            values[name] = low if low == high else f"{low} to {high}"
+            values[f"mean_{name}"] = f"{mean(ratios):.2f}"
+    selection = [line for line in LINES if values.keys() >= set(re.findall(r"{(\w+)}", line))]
     indent = {"width": 100, "subsequent_indent": "  ", "break_long_words": False}
     return "\n".join(textwrap.fill(line.format(**values), **indent) for line in selection)
 

@@ -5,7 +5,7 @@ Stale rows count nowhere here.
 
 from benchmarks import current, targets
 from benchmarks.report.overview import ratio
-from benchmarks.report.tables import size_of
+from benchmarks.report.tables import grid, size_of
 from tcgemm import _tables
 from tcgemm.measure import results
 from tcgemm.measure.cases import CLIFF
@@ -89,10 +89,10 @@ def target_parts(measured: Results) -> list[str]:
 
 def cliff_parts(measured: Results) -> list[str]:
     """Slowest over fastest of the sizes around 4096, by the size that is varied."""
-    axes = targets.CLIFF_AXES
-    rows = [
-        [dtype, *(f"{spreads[axis]:.2f}" if axis in spreads else "-" for axis in axes)]
+    cells = {
+        (dtype, axis): f"{spread:.2f}"
         for dtype, spreads in targets.cliffs(measured).items()
-    ]
-    table = _tables.markdown(["", *axes], rows)
-    return ["### Even times beside 4096", CLIFF_NOTE, table] if rows else []
+        for axis, spread in spreads.items()
+    }
+    table = grid(cells, targets.CLIFF_AXES)
+    return ["### Even times beside 4096", CLIFF_NOTE, table] if cells else []
