@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tcgemm.measure.compare.weights import WEIGHTS, group_of
+from tcgemm.measure.compare.request import WEIGHTS
 from tcgemm.measure.operands import DTYPES
 from tcgemm.typing import Float8Precision, Granularity, Layout, words
 
@@ -18,6 +18,11 @@ NAMES = ("dtypes", "layouts", "scales", "precision", "sparse", "weight", "group_
 def comma(text: str) -> list[str]:
     """The words of a list that commas separate."""
     return [word for word in text.split(",") if word]
+
+
+def group_of(text: str) -> int | str | None:
+    """The group size of a packed weight: a number, "row", or "default"."""
+    return None if text == "row" else text if text == "default" else int(text)
 
 
 def add_options(parser: argparse.ArgumentParser, *, seconds: str, device: str) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.measure.compare.request import dtype_name
+from tcgemm.measure.compare.request import COMPARE
 from tcgemm.override.policy import read_dtypes
 
 NAMES = [name for dtype in dtypes.NAMES for name in (str(dtype), str(dtype).removeprefix("torch."))]
@@ -76,7 +76,7 @@ def test_a_name_is_its_dtype(name):
 def test_an_alias_of_torch_is_its_dtype(alias, dtype):
     assert dtypes.of("f", "dtype", alias) is dtype
     assert read_dtypes(alias) == {dtype}
-    assert dtype_name(alias) == dtypes.NAMES[dtype]
+    assert COMPARE.dtype(alias) == dtypes.NAMES[dtype]
     assert LAYERS.Linear(8, 4, dtype=alias).weight.dtype is dtype
     ones = torch.ones(2, 2, dtype=dtype)
     assert tcgemm.mm(ones, ones, out_dtype=alias).dtype is dtype

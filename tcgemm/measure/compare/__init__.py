@@ -1,9 +1,8 @@
 """tcgemm.compare: products of given shapes, or the linear layers of a model, beside torch's.
 
-api.py       the function
+api.py       the function; compare(shapes)
 request.py   what the arguments ask for, and the sentences where they ask for nothing
-measure.py   one case -> one row
-shapes.py    compare(shapes)
+measure.py   cases -> rows
 models.py    compare(model, example_input)
 result.py    Comparison: text, HTML, pandas frame, picture, file; load
 """

@@ -5,29 +5,22 @@ from typing import Any, Literal, overload
 
 import torch
 
+from tcgemm.measure import machine
+from tcgemm.measure.compare.measure import jobs_of, measured
 from tcgemm.measure.compare.models import compare_model
-from tcgemm.measure.compare.request import BASELINES, Baseline, DType, Shape, refuse
+from tcgemm.measure.compare.request import BASELINES, COMPARE, Baseline, DType, Shape
 from tcgemm.measure.compare.result import Comparison
-from tcgemm.measure.compare.shapes import compare_shapes
+from tcgemm.measure.work import METHOD
 from tcgemm.nn import Linear
 from tcgemm.nn.selection import Selection
 from tcgemm.override import is_active
 from tcgemm.typing import Activation, Float8Precision, Granularity, Layout, PackedFormat
 
-# Arguments of compare(shapes), with their defaults.
-OF_SHAPES: dict[str, Any] = {
-    "dtypes": "bf16",
-    "layouts": "TN",
-    "bias": False,
-    "activation": None,
-    "residual": False,
-    "scales": None,
-    "precision": None,
-    "sparse": False,
-    "weight": None,
-    "group_size": "default",
-    "device": None,
-}
+# The arguments of compare(shapes) alone.
+OF_SHAPES = (
+    *("dtypes", "layouts", "bias", "activation", "residual", "scales", "precision", "sparse"),
+    *("weight", "group_size", "device"),
+)
 
 
 @overload
@@ -145,15 +138,22 @@ def compare(
             row contains the reason instead.
     """
     if is_active():
-        raise refuse(
+        raise COMPARE.refuse(
             "tcgemm.use is active, so that torch's own products would be tcgemm's; end it first."
         )
     common = {"seconds": seconds, "progress": progress}
     if isinstance(shapes_or_model, torch.nn.Module):
-        if example_input is None:
-            raise refuse("a model needs an example input; pass compare(model, example_input).")
-        if extra := sorted(OF_SHAPES.keys() & options.keys()):
-            raise refuse(f"{extra[0]} belongs to compare(shapes), but got a model; leave it out.")
+        of_shapes = next((name for name in sorted(OF_SHAPES) if name in options), None)
+        COMPARE.check(
+            (
+                example_input is None,
+                "a model needs an example input; pass compare(model, example_input).",
+            ),
+            (
+                of_shapes,
+                f"{of_shapes} belongs to compare(shapes), but got a model; leave it out.",
+            ),
+        )
         return compare_model(
             shapes_or_model,
             example_input,
@@ -162,18 +162,33 @@ def compare(
             against="torch" if against is None else against,
             **common,
         )
-    if isinstance(example_input, torch.nn.Module) or example_input is not None:
-        raise refuse(
+    unknown = next((name for name in sorted(options) if name not in OF_SHAPES), None)
+    names = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
+    COMPARE.check(
+        (
+            example_input is not None,
             f"the second argument is the example input of a model, but the first is a "
-            f"{type(shapes_or_model).__name__}; pass compare(model, example_input)."
-        )
-    if unknown := sorted(options.keys() - OF_SHAPES.keys()):
-        names = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
-        raise refuse(f"there is no argument {unknown[0]}; there are {names}.")
-    if to is not None:
-        raise refuse("to belongs to compare(model, example_input); leave it out.")
+            f"{type(shapes_or_model).__name__}; pass compare(model, example_input).",
+        ),
+        (unknown, f"there is no argument {unknown}; there are {names}."),
+        (to is not None, "to belongs to compare(model, example_input); leave it out."),
+    )
     against = BASELINES if against is None else against
-    return compare_shapes(shapes_or_model, against=against, **OF_SHAPES | options, **common)
+    return _compare_shapes(shapes_or_model, against=against, **common, **options)
 
 
 compare.__module__ = "tcgemm"
+
+
+def _compare_shapes(
+    shapes: Any, *, against: Any, seconds: Any, progress: Any, device: Any = None, **options: Any
+) -> Comparison:
+    """tcgemm.compare with shapes. Everything is checked before anything is measured."""
+    cases = COMPARE.cases(shapes, **options)
+    functions = COMPARE.baselines(against)
+    device, progress = COMPARE.device(device), COMPARE.progress(progress)
+    seconds = COMPARE.seconds(seconds, device)
+    with machine.current(device):
+        jobs = jobs_of(cases, device)
+        rows = measured(jobs, functions, device=device, seconds=seconds, progress=progress)
+        return Comparison(rows, machine.facts(device) | {"method": METHOD})

@@ -1,30 +1,56 @@
-"""The candidates of tcgemm.compare, and the row of one case."""
+"""The rows of tcgemm.compare, and the candidates of each."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tcgemm.measure import baseline
-from tcgemm.measure.compare.request import BASELINES, refuse
-from tcgemm.measure.results import Row
+import torch
+
+from tcgemm.measure import baseline, results
+from tcgemm.measure.amx import avoid_forbidden_amx
+from tcgemm.measure.case import Case
+from tcgemm.measure.compare.request import BASELINES, COMPARE
+from tcgemm.measure.compare.result import Row, size
 from tcgemm.measure.timing import Call
-from tcgemm.measure.work import COMPILED, DENSE, TORCH, GpuLost, failed, measure
+from tcgemm.measure.work import COMPILED, DENSE, TORCH, GpuLost, case_fields, failed, measure
+from tcgemm.measure.works import work_of
 
 Functions = dict[str, Callable[..., Any] | None]
 Candidates = tuple[dict[str, Call], dict[str, str], dict[str, str]]
+Job = tuple[Callable[[], Any], Row]  # what builds the operands, the first fields of the row
 
 
-def row_of(
-    build: Callable[[], Any],
-    case: Row,
-    *,
+def jobs_of(cases: Iterable[Case], device: torch.device) -> list[Job]:
+    """What there is to measure for these cases."""
+    return [(functools.partial(work_of, case, device), case_fields(case, device)) for case in cases]
+
+
+def measured(
+    jobs: list[Job],
     functions: Functions,
+    *,
+    device: torch.device,
     seconds: float,
-) -> Row:
+    progress: Callable[[str], None],
+) -> list[Row]:
+    """The rows of the jobs."""
+    rows = []
+    if device.type == "cpu" and (sentence := avoid_forbidden_amx()):
+        progress(sentence)
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        for number, (build, case) in enumerate(jobs, 1):
+            row = _row_of(build, case, functions, seconds)
+            rows.append(row)
+            name = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
+            progress(f"{number} of {len(jobs)}: {results.line(name, row)}")
+    return rows
+
+
+def _row_of(build: Callable[[], Any], case: Row, functions: Functions, seconds: float) -> Row:
     """The row of build(), or the reason why there is none. `case` has the first fields."""
     try:
         work = build()
-        calls, names, refused = candidates(work, functions)
+        calls, names, refused = _candidates(work, functions)
         return measure(work, calls, names, refused, ms=seconds * 1e3) | case
     except GpuLost:
         raise
@@ -32,10 +58,10 @@ def row_of(
         try:
             return failed(case, error)
         except GpuLost as lost:
-            raise refuse(str(lost)) from error
+            raise COMPARE.refuse(str(lost)) from error
 
 
-def candidates(work: Any, functions: Functions) -> Candidates:
+def _candidates(work: Any, functions: Functions) -> Candidates:
     """({name: call}, {name: what it calls}, {name: why it is not called})."""
     runs, texts = work.candidates(), work.names()
     calls, names, refused = {"tcgemm": runs["tcgemm"]}, {}, {}

@@ -19,10 +19,10 @@ import torch
 
 import tcgemm
 from tcgemm.measure import machine, timing
-from tcgemm.measure.compare import request
 from tcgemm.measure.compare.layers import Layer, LayerWork, record
+from tcgemm.measure.compare.measure import measured
+from tcgemm.measure.compare.request import COMPARE
 from tcgemm.measure.compare.result import Comparison
-from tcgemm.measure.compare.shapes import progress_of, run
 from tcgemm.measure.results import EMPTY
 from tcgemm.measure.work import METHOD
 from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
@@ -44,14 +44,15 @@ def compare_model(
 ) -> Comparison:
     """tcgemm.compare with a model. options: the options of swap_linear."""
     if to is torch.nn.Linear:
-        raise request.refuse(
+        raise COMPARE.refuse(
             "to is torch.nn.Linear, which is what tcgemm is compared with; pass "
             "tcgemm.nn.Linear, QuantLinear or SparseLinear24."
         )
-    functions, progress = request.baselines_of(against), progress_of(progress)
-    forward = functools.partial(_forward, model, *_arguments(example_input))
+    functions, progress = COMPARE.baselines(against), COMPARE.progress(progress)
+    positional, keywords = _arguments(example_input)
+    forward = functools.partial(model, *positional, **keywords)
     device, gpus = _devices(model)
-    seconds = request.seconds_of(seconds, device)
+    seconds = COMPARE.seconds(seconds, device)
     swap = functools.partial(tcgemm.swap_linear, model, to=to, **options)
     with machine.current(device):
         with _kept(model, device), torch.no_grad():
@@ -64,7 +65,7 @@ def compare_model(
         swapped = [layer for layer in layers if not layer.why_not]
         name = "linear" if to is Linear else to.__name__
         jobs = [(functools.partial(work, layer), layer.head(name)) for layer in swapped]
-        rows = run(jobs, functions, device=device, seconds=seconds, progress=progress)
+        rows = measured(jobs, functions, device=device, seconds=seconds, progress=progress)
         rows += [
             layer.head(name) | EMPTY | {"why": f"not swapped: {layer.why_not}"}
             for layer in layers
@@ -96,18 +97,14 @@ def _arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (example_input,), {}
 
 
-def _forward(model: torch.nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    return model(*positional, **keywords)
-
-
 def _devices(model: torch.nn.Module) -> tuple[torch.device, set[torch.device]]:
     """The device of the model's first tensor, and every GPU that it is on."""
     tensors = [*model.parameters(), *model.buffers()]
     if not tensors:
-        raise request.refuse("the model has no weights, so that there is nothing to compare.")
+        raise COMPARE.refuse("the model has no weights, so that there is nothing to compare.")
     device = tensors[0].device
     if device.type not in ("cpu", "cuda"):
-        raise request.refuse(
+        raise COMPARE.refuse(
             f"the model is on {device}, but is run on a CPU or a GPU; move it with model.to(...)."
         )
     return device, {tensor.device for tensor in tensors if tensor.is_cuda}

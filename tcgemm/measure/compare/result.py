@@ -11,7 +11,7 @@ from typing import Any
 
 from tcgemm import _plots, _tables
 from tcgemm.measure import results
-from tcgemm.measure.compare.request import refuse
+from tcgemm.measure.compare.request import COMPARE
 from tcgemm.measure.results import Row, is_wrong
 
 CASE = ("dtype", "layout", "m", "n", "k")
@@ -210,7 +210,9 @@ class Comparison:
         try:
             import pandas
         except ImportError as error:
-            raise refuse("to_pandas needs pandas; `pip install pandas` installs it.") from error
+            raise COMPARE.refuse(
+                "to_pandas needs pandas; `pip install pandas` installs it."
+            ) from error
         return pandas.DataFrame([_flat(row) for row in self.rows])
 
     def plot(self, ax: Any = None) -> Any:
@@ -227,7 +229,7 @@ class Comparison:
         """
         rows = [row for row in self.rows if row.get("tflops")]
         if not rows:
-            raise refuse("there is no row with a time, so that there is nothing to plot.")
+            raise COMPARE.refuse("there is no row with a time, so that there is nothing to plot.")
         labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
         rates = {"tcgemm": [row["tflops"] for row in rows]}
         for name in self.baselines:
@@ -236,7 +238,7 @@ class Comparison:
             ax = _plots.bar_groups(labels, rates, ax)
         except ImportError as error:
             text = "plot needs matplotlib; `pip install matplotlib` installs it."
-            raise refuse(text) from error
+            raise COMPARE.refuse(text) from error
         ax.set_xlabel("TFLOP/s")
         ax.set_title(str(self.facts.get("gpu", "")))
         return ax
@@ -278,5 +280,7 @@ def load(path: str | Path) -> Comparison:
             if missing := [name for name in CASE if name not in row]:
                 raise ValueError(f"{path} has a row without {', '.join(missing)}")
     except ValueError as error:
-        raise refuse(f"{error}; pass a file that the result of tcgemm.compare saved.") from error
+        raise COMPARE.refuse(
+            f"{error}; pass a file that the result of tcgemm.compare saved."
+        ) from error
     return Comparison(rows, facts)

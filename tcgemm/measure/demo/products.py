@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +10,10 @@ import torch
 import tcgemm
 from tcgemm.measure import machine, operands
 from tcgemm.measure.case import Case
-from tcgemm.measure.compare.measure import Functions
+from tcgemm.measure.compare.measure import Functions, jobs_of, measured
 from tcgemm.measure.compare.result import Comparison, size
-from tcgemm.measure.compare.shapes import run
 from tcgemm.measure.results import is_wrong
-from tcgemm.measure.work import TORCH, case_fields
-from tcgemm.measure.works import work_of
+from tcgemm.measure.work import TORCH
 from tcgemm.typing import Layout
 
 # (layouts, m, n, k): on a GPU sizes that fill it, on the CPU what two cores do in milliseconds.
@@ -87,14 +84,14 @@ def products(device: str) -> str | None:
             continue
         for layouts, m, n, k in shapes[device]:
             cases += [Case("mm", dtype, name, m, n, k, epilogue=epilogue) for name in layouts]
-    jobs = [(functools.partial(work_of, case, gpu), case_fields(case, gpu)) for case in cases]
     functions: Functions = {TORCH: None} if device == "cuda" else {}
     print(
         "Matrix products of normal data. Error: the largest, over its float64 bound; above 1 it is"
     )
     print("wrong, and the rounding of a 16-bit result alone comes close to 1. The times are from")
     print("short measurements; python -m tcgemm bench takes longer ones.")
-    rows = run(jobs, functions, device=gpu, seconds=SECONDS[device], progress=lambda line: None)
+    common: Any = {"device": gpu, "seconds": SECONDS[device], "progress": lambda line: None}
+    rows = measured(jobs_of(cases, gpu), functions, **common)
     print(Comparison(rows, machine.facts(gpu)))
     faults = [
         f"{row['dtype']} {row['layout']} {size(row)} ({row['max_error_ratio']})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -10,15 +9,15 @@ import torch
 
 from tcgemm.measure import baseline, machine
 from tcgemm.measure.case import Case
-from tcgemm.measure.compare import request
 from tcgemm.measure.compare.request import DType, Shape
-from tcgemm.measure.compare.shapes import progress_of
 from tcgemm.measure.tune import measure, products
-from tcgemm.measure.tune.products import refuse
+from tcgemm.measure.tune.products import TUNE
 from tcgemm.measure.tune.result import Tuning, line
 from tcgemm.measure.works import work_of
 from tcgemm.ops import query, tuned
 from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
+
+STORED = ("product", "kernel", "us", "planned", "planned_us")  # the fields of a row in the file
 
 
 def tune(
@@ -73,32 +72,33 @@ def tune(
         RuntimeError: there is no GPU, an argument is none of these, or a batch_invariant is active.
             If a product cannot be measured, its row contains the reason instead.
     """
-    choices: dict[str, Any] = {"dtypes": dtypes, "layouts": layouts}
-    of_shapes: dict[str, Any] = {"scales": scales, "precision": precision, "weight": weight}
+    given = {
+        "dtypes": dtypes,
+        "layouts": layouts,
+        "scales": scales,
+        "precision": precision,
+        "weight": weight,
+        "sparse": sparse or None,
+    }
+    choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
-        names = [name for name, value in (choices | of_shapes).items() if value is not None]
-        if names or sparse:
-            raise refuse(
-                f"{[*names, 'sparse'][0]} belongs to shapes, but got a model, whose layers have "
-                "it; leave it out."
+        for name in choices:
+            raise TUNE.refuse(
+                f"{name} belongs to shapes, but got a model, whose layers have it; leave it out."
             )
-        cases, skipped = products.of_model(
-            what, products.rows_of(products.ROWS if rows is None else rows)
-        )
+        numbers = products.rows_of(products.ROWS if rows is None else rows)
+        cases, skipped = products.of_model(what, numbers)
     else:
         if rows is not None:
-            raise refuse("rows belongs to a model, but got shapes, which have m; leave it out.")
-        defaults = {"dtypes": "bf16", "layouts": "TN", "sparse": sparse, "group_size": group_size}
-        choices = defaults | {name: value for name, value in choices.items() if value is not None}
-        cases = products.of_shapes(what, **choices, **of_shapes)
+            raise TUNE.refuse(
+                "rows belongs to a model, but got shapes, which have m; leave it out."
+            )
+        cases = products.of_shapes(what, group_size=group_size, **choices)
     gpu = gpu_of(device)
     if query.ask("_batch_invariant", 0):
-        raise refuse("batch_invariant is active, which ignores what is tuned; end it first.")
-    try:
-        lines, seconds = progress_of(progress), request.seconds_of(seconds, gpu)
-    except RuntimeError as error:
-        raise RuntimeError(str(error).replace(products.COMPARE, products.TUNE)) from None
+        raise TUNE.refuse("batch_invariant is active, which ignores what is tuned; end it first.")
+    lines, seconds = TUNE.progress(progress), TUNE.seconds(seconds, gpu)
     with machine.current(gpu), torch.no_grad(), torch.autocast("cuda", enabled=False):
         return run(cases, skipped, gpu, seconds=seconds, progress=lines)
 
@@ -109,7 +109,7 @@ tune.__module__ = "tcgemm"
 def gpu_of(device: Any) -> torch.device:
     """The GPU of the argument; by default the current one."""
     if not torch.cuda.is_available():
-        raise refuse(
+        raise TUNE.refuse(
             "torch finds no CUDA GPU, and kernels are timed on one; run it on a machine with a GPU."
         )
     try:
@@ -118,7 +118,7 @@ def gpu_of(device: Any) -> torch.device:
         device = torch.device("cpu")
     if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise refuse(
+        raise TUNE.refuse(
             f"device is {device!r}, but has to be one of this machine's GPUs, of which there are "
             f'{count}; pass "cuda" or "cuda:0".'
         )
@@ -142,14 +142,14 @@ def run(
 ) -> Tuning:
     """Measures the cases one after another. Each choice is stored at once."""
     name, device = machine.gpu_name(gpu), planner_name(gpu)
-    store = functools.partial(tuned.store, name, device)
     rows = []
     with tuned.planned_kernels(name):
         for number, case in enumerate(cases, 1):
-            rows.append(row_of(case, gpu, seconds))
-            row = rows[-1]
+            row = row_of(case, gpu, seconds)
+            rows.append(row)
             if row["us"] is not None:
-                store({row["product"]: kept_fields(row) if row["stored"] else None})
+                choice = {field: row[field] for field in STORED} | {"date": machine.now()}
+                tuned.store(name, device, {row["product"]: choice if row["stored"] else None})
             progress(f"{number} of {len(cases)}: {line(row)}")
     return Tuning(rows, tuned.path_of(name), machine.facts(gpu), skipped)
 
@@ -163,12 +163,4 @@ def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
         torch.cuda.synchronize()  # a GPU that no longer answers raises here
         torch.cuda.empty_cache()
         words = f"{case.dtype} {case.layout} {case.size} {case.epilogue}"
-        row = dict.fromkeys(("kernel", "us", "planned", "planned_us"))
-        fields = {"product": words, "candidates": 0, "stored": False, "wrong": {}}
-        return {**row, **fields, "why": baseline.reason(error)}
-
-
-def kept_fields(row: dict[str, Any]) -> dict[str, Any]:
-    """What the file keeps of a row."""
-    names = ("product", "kernel", "us", "planned", "planned_us")
-    return {name: row[name] for name in names} | {"date": machine.now()}
+        return measure.EMPTY | {"product": words, "why": baseline.reason(error)}

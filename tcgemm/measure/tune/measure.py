@@ -8,8 +8,9 @@ choose    the fastest, if it gains more than NOISE on the planned kernel in the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tcgemm.measure import baseline, timing
 from tcgemm.measure.tune.candidates import ask, candidates, name_of
@@ -23,20 +24,21 @@ BUDGET = 3e12  # floating-point operations of the float64 reference of one check
 Row = dict[str, Any]
 
 
-class Bench(Protocol):
-    """Checks and times kernels of one product."""
-
-    def why_wrong(self, kernel: str) -> str:
-        """The reason why the result of a kernel cannot be used; "" if it can."""
-        ...
-
-    def times(self, kernels: Sequence[str], ms: float) -> dict[str, float]:
-        """{kernel: microseconds}; those that cannot be timed are left out."""
-        ...
+EMPTY: Row = {
+    "product": "",
+    "kernel": None,
+    "us": None,
+    "planned": None,
+    "planned_us": None,
+    "candidates": 0,
+    "stored": False,
+    "wrong": {},
+    "why": "",
+}
 
 
 class GpuBench:
-    """Runs the kernels on the GPU of the operands."""
+    """Checks and times kernels of one product on the GPU of its operands."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work
@@ -54,32 +56,18 @@ class GpuBench:
 
     def times(self, kernels: Sequence[str], ms: float) -> dict[str, float]:
         """{kernel: microseconds}; those that cannot be timed are left out."""
-
-        def call(kernel: str) -> timing.Call:
-            return lambda index: self.work.call_kernel(kernel, index)
-
         refusals: dict[str, str] = {}
-        calls = {kernel: call(kernel) for kernel in kernels}
+        calls = {kernel: functools.partial(self.work.call_kernel, kernel) for kernel in kernels}
         options = {"device": self.work.device, "min_ms": ms, "refusals": refusals}
         timings = timing.measure(calls, self.work.sets, **options)
         return {kernel: sample.us for kernel, sample in timings.items()}
 
 
-def measure(work: Workload, bench: Bench, *, seconds: float, device: str | None = None) -> Row:
+def measure(work: Workload, bench: GpuBench, *, seconds: float, device: str | None = None) -> Row:
     """The fields of a row. device: the name of a GPU to plan for, if not the operands' GPU."""
     plan = ask(work, device=device)
     planned = name_of(plan)
-    row: Row = {
-        "product": plan.product,
-        "kernel": planned,
-        "us": None,
-        "planned": planned,
-        "planned_us": None,
-        "candidates": 1,
-        "stored": False,
-        "wrong": {},
-        "why": "",
-    }
+    row = EMPTY | {"product": plan.product, "kernel": planned, "planned": planned, "candidates": 1}
     if not plan.product:
         return row | {"why": "products of this kind are not tuned"}
     kernels = [candidate.kernel for candidate in candidates(work, plan, device)]

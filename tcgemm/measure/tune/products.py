@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,78 +12,44 @@ import tcgemm
 from tcgemm import dtypes
 from tcgemm.measure import subbyte
 from tcgemm.measure.case import FLOAT8, FLOATS, Case
-from tcgemm.measure.compare import request
+from tcgemm.measure.compare.request import Reader, size_of
 from tcgemm.ops import precision as torch_precision
 
+TUNE = Reader("tcgemm.tune")
 ROWS = (1, 16, 64, 256, 2048)  # of a layer's input
 OF_F32 = (
     'float32 with precision "highest" is not tuned: the data decides which of its kernels runs; '
     "tune tf32 or a dtype of 16 bits"
 )
-COMPARE, TUNE = "tcgemm.compare: ", "tcgemm.tune: "
 
 
-def refuse(text: str) -> RuntimeError:
-    """The error for a call that tcgemm.tune refuses."""
-    return RuntimeError(TUNE + text)
-
-
-def of_shapes(
-    shapes: Any,
-    *,
-    dtypes: Any,
-    layouts: Any,
-    scales: Any,
-    precision: Any,
-    sparse: bool,
-    weight: Any = None,
-    group_size: Any = "default",
-) -> list[Case]:
-    """The cases of shapes, which tcgemm.compare takes as well."""
-    try:
-        names = [request.dtype_name(dtype) for dtype in request.as_list(dtypes, single=_SINGLE)]
-        cases = request.cases_of(
-            request.shapes_of(shapes),
-            names,
-            request.layouts_of(layouts),
-            epilogue=[],
-            scales=scales,
-            precision=precision,
-            sparse=sparse,
-            weight=weight,
-            group_size=group_size,
-        )
-    except RuntimeError as error:
-        raise RuntimeError(str(error).replace(COMPARE, TUNE)) from None
-    if "f32" in names:
-        raise refuse(f"dtypes has f32, but {OF_F32}.")
-    for name in names:
-        if name in subbyte.NAMES:
-            raise refuse(
-                f"dtypes has {name}, but products of int4 and of bits are not tuned; leave it out."
-            )
-    return list(dict.fromkeys(cases))
-
-
-_SINGLE = (str, torch.dtype)
+def of_shapes(shapes: Any, **choices: Any) -> list[Case]:
+    """The cases of shapes; choices are the keyword arguments of Reader.cases."""
+    cases = list(dict.fromkeys(TUNE.cases(shapes, **choices)))
+    names = [case.dtype for case in cases]
+    in_bytes = next((name for name in names if name in subbyte.NAMES), None)
+    TUNE.check(
+        ("f32" in names, f"dtypes has f32, but {OF_F32}."),
+        (
+            in_bytes,
+            f"dtypes has {in_bytes}, but products of int4 and of bits are not tuned; leave it out.",
+        ),
+    )
+    return cases
 
 
 def rows_of(rows: Any) -> list[int]:
     """The numbers of rows, checked."""
     values = list(rows) if isinstance(rows, list | tuple | range) else [rows]
+    if not values:
+        raise TUNE.refuse(f"rows is empty; pass rows such as {list(ROWS)}.")
     for value in values:
-        try:
-            size = 0 if isinstance(value, bool) else operator.index(value)
-        except TypeError:
-            size = 0
-        if size < 1:
-            raise refuse(
+        if isinstance(value, str) or not size_of(value):
+            raise TUNE.refuse(
                 f"rows has {value!r}, but a layer's input has at least 1 row; pass rows such as "
                 f"{list(ROWS)}."
             )
-    if not values:
-        raise refuse(f"rows is empty; pass rows such as {list(ROWS)}.")
-    return [operator.index(value) for value in values]
+    return [size_of(value) for value in values]
 
 
 def of_model(model: torch.nn.Module, rows: Iterable[int]) -> tuple[list[Case], dict[str, str]]:
@@ -99,19 +65,12 @@ def of_model(model: torch.nn.Module, rows: Iterable[int]) -> tuple[list[Case], d
         if layer is not None:
             layers[layer] = None
     if not layers and not skipped:
-        raise refuse(
+        raise TUNE.refuse(
             f"{type(model).__name__} has no linear layer; pass a model with torch.nn.Linear or a "
             "layer of tcgemm.nn, or shapes such as (16, 4096, 4096)."
         )
     rows = list(rows)
-    cases = [
-        Case(case.op, case.dtype, case.layout, m, *_rest(case)) for case in layers for m in rows
-    ]
-    return cases, skipped
-
-
-def _rest(case: Case) -> tuple[int, int, int, str, str]:
-    return case.n, case.k, case.batch, case.accumulation, case.epilogue
+    return [replace(layer, m=m) for layer in layers for m in rows], skipped
 
 
 class NotTuned(Exception):
@@ -121,47 +80,36 @@ class NotTuned(Exception):
 def of_layer(module: torch.nn.Module) -> Case | None:
     """The product of a linear layer for one row; None for other modules."""
     layers = tcgemm.nn
-    weight: Any
+    weight: Any = getattr(module, "weight", None)
+    accumulation, epilogue = "", "none"
     if isinstance(module, layers.QuantLinear):
-        return _of_8_bits(module, str(module.granularity))
-    if isinstance(module, layers.Float8Linear):
-        size = (1, module.out_features, module.in_features, 1)
-        return Case("mm", "e4m3", "TN", *size, module.precision or "promoted", "tensor-scales")
-    if isinstance(module, layers.SparseLinear24):
-        weight = module.weight
+        name = _name(module.dtype)
+        if name in FLOAT8:
+            epilogue = f"{module.granularity}-scales"
+    elif isinstance(module, layers.Float8Linear):
+        name, accumulation, epilogue = "e4m3", module.precision or "promoted", "tensor-scales"
+    elif isinstance(module, layers.SparseLinear24):
         name = "tf32" if weight.dtype is torch.float32 else _name(weight.dtype)
-        size = (1, module.out_features, module.in_features)
-        return Case("mm", name, "TN", *size, epilogue="sparse")
-    if isinstance(module, layers.PackedLinear):
-        return _of_packed(module)
-    if isinstance(module, torch.nn.Linear):
-        return Case("mm", _input(module.weight), "TN", 1, module.out_features, module.in_features)
-    if hasattr(module, "nf") and isinstance(getattr(module, "weight", None), torch.Tensor):
-        weight = module.weight  # (K, N), of transformers' Conv1D and of tcgemm's
-        return Case("mm", _input(weight), "NN", 1, weight.shape[1], weight.shape[0])
-    return None
+        epilogue = "sparse"
+    elif isinstance(module, layers.PackedLinear):
+        if module.format == "table":
+            raise NotTuned("its weight has a table of its own")
+        name = _name(weight.dtype)
+        if name not in FLOATS:
+            raise NotTuned(f"its weight is {name} for other modules, but bf16 or f16 multiplies it")
+        epilogue = f"packed-{module.format}-{module.group_size or 'row'}"
+    elif isinstance(module, torch.nn.Linear):
+        name = _input(weight)
+    elif hasattr(module, "nf") and isinstance(weight, torch.Tensor):
+        k, n = weight.shape  # of transformers' Conv1D and of tcgemm's
+        return Case("mm", _input(weight), "NN", 1, n, k)
+    else:
+        return None
+    size: Any = (1, module.out_features, module.in_features)
+    return Case("mm", name, "TN", *size, accumulation=accumulation, epilogue=epilogue)
 
 
-def _of_8_bits(module: Any, granularity: str) -> Case:
-    name = _name(module.dtype)
-    size = (1, module.out_features, module.in_features, 1)
-    if name not in FLOAT8:
-        return Case("mm", name, "TN", *size)
-    return Case("mm", name, "TN", *size, "promoted", f"{granularity}-scales")
-
-
-def _of_packed(module: Any) -> Case:
-    if module.format == "table":
-        raise NotTuned("its weight has a table of its own")
-    name = _name(module.weight.dtype)
-    if name not in FLOATS:
-        raise NotTuned(f"its weight is {name} for other modules, but bf16 or f16 multiplies it")
-    size = (1, module.out_features, module.in_features)
-    term = f"packed-{module.format}-{module.group_size or 'row'}"
-    return Case("mm", name, "TN", *size, epilogue=term)
-
-
-def _input(weight: Any) -> str:
+def _input(weight: torch.Tensor) -> str:
     """The name of the dtype that a weight is multiplied in."""
     name = _name(weight.dtype)
     if name != "f32":
