@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import tcgemm
 from tcgemm.cli import tune as command
 from tcgemm.measure import machine, works
 from tcgemm.measure.case import Case
+from tcgemm.measure.operands import DTYPES
 from tcgemm.measure.tune import api, candidates, measure, products
 from tcgemm.measure.workloads import Workload
 from tcgemm.ops import tuned
@@ -18,11 +20,21 @@ from support.error_asserts import error_message
 from support.plan_cases import H200, plan
 
 GPU = "NVIDIA H200"
-CASE = Case("mm", "bf16", "TN", 16, 4096, 14336)
+SHAPE = (16, 4096, 14336)
+CASE = Case("mm", "bf16", "TN", *SHAPE)
 
 
 def work_of(case=CASE):
     return works.work_of(case, "meta")
+
+
+def ask(case=CASE, kernel=None):
+    return candidates.ask(work_of(case), kernel, H200)
+
+
+def others(case=CASE):
+    """The candidates beside the planned kernel."""
+    return candidates.candidates(work_of(case), ask(case), H200)
 
 
 class Bench:
@@ -48,8 +60,7 @@ def measured(us, wrong=None, case=CASE):
 
 
 def test_candidates_have_clusters_and_slices():
-    first = candidates.ask(work_of(), device=H200)
-    result = candidates.candidates(work_of(), first, H200)
+    first, result = ask(), others()
     names = [candidate.kernel for candidate in result]
     assert len(set(names)) == len(names) <= candidates.MOST
     assert candidates.name_of(first) not in names
@@ -60,14 +71,12 @@ def test_candidates_have_clusters_and_slices():
     best = min(first.microseconds, *(candidate.estimate for candidate in result))
     assert all(candidate.estimate <= candidates.FACTOR * best for candidate in result)
     for candidate in result:
-        explanation = candidates.ask(work_of(), candidate.kernel, H200)
-        assert candidates.name_of(explanation) == candidate.kernel
+        assert candidates.name_of(ask(kernel=candidate.kernel)) == candidate.kernel
 
 
 def test_float8_candidates_have_the_same_bits_class():
     case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
-    explanation = candidates.ask(work_of(case), device=H200)
-    for candidate in candidates.candidates(work_of(case), explanation, H200):
+    for candidate in others(case):
         assert candidate.kernel.startswith("sm90a") and "_promoted" not in candidate.kernel
 
 
@@ -77,7 +86,7 @@ def test_float8_candidates_have_the_same_bits_class():
 def test_the_fastest_right_kernel_is_chosen():
     planned, _ = measured(lambda kernel: 10.0)
     assert not planned["stored"] and planned["kernel"] == planned["planned"]
-    names = [candidate.kernel for candidate in candidates.candidates(work_of(), ask(), H200)]
+    names = [candidate.kernel for candidate in others()]
     fast, wrong = names[3], names[7]
     times = {fast: 8.0, wrong: 5.0}
     row, bench = measured(lambda kernel: times.get(kernel, 10.0), {wrong: "it is wrong"})
@@ -89,13 +98,9 @@ def test_the_fastest_right_kernel_is_chosen():
     assert last[1] == 300.0
 
 
-def ask():
-    return candidates.ask(work_of(), device=H200)
-
-
 @pytest.mark.parametrize(("us", "is_stored"), [(9.81, False), (9.79, True)])
 def test_a_choice_gains_more_than_the_noise(us, is_stored):
-    name = candidates.candidates(work_of(), ask(), H200)[0].kernel
+    name = others()[0].kernel
     row, _ = measured(lambda kernel: us if kernel == name else 10.0)
     assert row["stored"] is is_stored
 
@@ -194,41 +199,34 @@ def test_float32_layers_are_tuned_as_tf32(monkeypatch):
     assert (case.dtype, case.m, case.n, case.k, skipped) == ("tf32", 8, 32, 64, {})
 
 
-def test_the_products_of_layers_have_the_names_of_their_cases():
+def meta(*shape, dtype=torch.float32):
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+SCALES_OF_ROWS = {"scale_a": meta(16, 1), "scale_b": meta(1, 128)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "epilogue", "options"),
+    [
+        ("bf16", "none", {"bias": meta(128, dtype=torch.bfloat16)}),
+        ("e4m3", "row-scales", SCALES_OF_ROWS),
+        ("e4m3", "128x128-scales", {"scale_a": meta(16, 2), "scale_b": meta(2, 1)}),
+        ("s8", "none", SCALES_OF_ROWS | {"out_dtype": torch.bfloat16}),
+        ("f16", "sparse", {}),
+    ],
+)
+def test_the_products_of_layers_have_the_names_of_their_cases(dtype, epilogue, options):
     """So a layer takes what was tuned for it."""
-    x = torch.empty(16, 256, device="meta")
-    w = torch.empty(128, 256, device="meta")
-    device = {"device": H200}
-    half = x.bfloat16(), w.bfloat16().t()
-    e4m3 = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).t()
-    s8 = x.to(torch.int8), w.to(torch.int8).t()
-    rows = {
-        "scale_a": torch.empty(16, 1, device="meta"),
-        "scale_b": torch.empty(1, 128, device="meta"),
-    }
-    blocks = {
-        "scale_a": torch.empty(16, 2, device="meta"),
-        "scale_b": torch.empty(2, 1, device="meta"),
-    }
-    sparse = tcgemm.compress24(torch.zeros(128, 256).half(), prune=True).t()
-    pairs = (
-        (
-            Case("mm", "bf16", "TN", 16, 128, 256),
-            half,
-            {"bias": torch.empty(128).to("meta", torch.bfloat16)},
-        ),
-        (Case("mm", "e4m3", "TN", 16, 128, 256, epilogue="row-scales"), e4m3, rows),
-        (Case("mm", "e4m3", "TN", 16, 128, 256, epilogue="128x128-scales"), e4m3, blocks),
-        (Case("mm", "s8", "TN", 16, 128, 256), s8, rows | {"out_dtype": torch.bfloat16}),
-        (
-            Case("mm", "f16", "TN", 16, 128, 256, epilogue="sparse"),
-            (torch.zeros(16, 256).half(), sparse),
-            {},
-        ),
-    )
-    for case, (a, b), options in pairs:
-        expected = tcgemm.explain(a, b, **options, **device).product
-        assert expected and candidates.ask(work_of(case), device=H200).product == expected, case
+    case = Case("mm", dtype, "TN", 16, 128, 256, epilogue=epilogue)
+    a, b = (meta(size, 256, dtype=DTYPES[dtype]) for size in (16, 128))
+    if epilogue == "sparse":
+        a, b = (
+            torch.zeros(16, 256).half(),
+            tcgemm.compress24(torch.zeros(128, 256).half(), prune=True),
+        )
+    expected = tcgemm.explain(a, b.t(), **options, device=H200).product
+    assert expected and ask(case).product == expected
 
 
 # The whole function.
@@ -249,12 +247,11 @@ def us(kernel):
 
 def test_tune_stores_what_later_plans_take(fake_gpu):
     lines = []
-    result = tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=lines.append)
+    result = tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=lines.append)
     assert len(lines) == 2 and lines[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
     assert [row["stored"] for row in result.rows] == [True, True]
     for row, m in zip(result.rows, (16, 8), strict=True):
-        case = Case("mm", "bf16", "TN", m, 4096, 14336)
-        explanation = candidates.ask(work_of(case), device=H200)
+        explanation = ask(replace(CASE, m=m))
         assert explanation.tuned and candidates.name_of(explanation) == row["kernel"]
     entries = json.loads(result.path.read_text())["products"]
     assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
@@ -283,13 +280,13 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
 
 
 def test_tuning_again_begins_with_the_planned_kernel(fake_gpu, monkeypatch):
-    first = tcgemm.tune((16, 4096, 14336), progress=False)
-    second = tcgemm.tune((16, 4096, 14336), progress=False)
+    first = tcgemm.tune(SHAPE, progress=False)
+    second = tcgemm.tune(SHAPE, progress=False)
     assert second.rows == first.rows
     monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(lambda kernel: 10.0))
-    slow = tcgemm.tune((16, 4096, 14336), progress=False)
+    slow = tcgemm.tune(SHAPE, progress=False)
     assert not slow.rows[0]["stored"] and tuned.read(slow.path)["products"] == []
-    assert not plan(16, 4096, 14336)["tuned"]
+    assert not plan(*SHAPE)["tuned"]
 
 
 def test_an_interrupt_keeps_what_was_measured(fake_gpu, monkeypatch):
@@ -297,8 +294,8 @@ def test_an_interrupt_keeps_what_was_measured(fake_gpu, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tcgemm.tune([(16, 4096, 14336), (8, 4096, 14336)], progress=stop)
-    assert plan(16, 4096, 14336)["tuned"] and not plan(8, 4096, 14336)["tuned"]
+        tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=stop)
+    assert plan(*SHAPE)["tuned"] and not plan(8, 4096, 14336)["tuned"]
 
 
 def test_a_model_is_tuned(fake_gpu):
@@ -313,7 +310,7 @@ def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(measure, "GpuBench", fail)
-    result = tcgemm.tune((16, 4096, 14336), progress=False)
+    result = tcgemm.tune(SHAPE, progress=False)
     assert "out of memory" in result.rows[0]["why"] and "out of memory" in str(result)
     assert not tuned.paths()
 
@@ -390,7 +387,7 @@ def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
 
 
 def test_the_command_shows_why_a_file_is_not_taken(fake_gpu, capsys):
-    path = tcgemm.tune((16, 4096, 14336), progress=False).path
+    path = tcgemm.tune(SHAPE, progress=False).path
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"driver": "535.1"}))
     (path.parent / "tuned-x.json").write_text("broken")
