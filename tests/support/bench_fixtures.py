@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import __main__ as command
 from benchmarks import current, report, targets
 from tcgemm.measure import results
 from tcgemm.measure.cases import GROUPS
@@ -38,6 +39,33 @@ def row(case, us, ratios=None, **fields):
         "date": "today",
     }
     return case_fields(case, "cuda") | results.EMPTY | measured | fields
+
+
+def row_of_model(of_set, variant, us, **fields):
+    """A row of a variant of the model 8B in the set `models` or `swap`."""
+    task = {"models": "decode", "swap": "forward"}[of_set]
+    case = {"set": of_set, "function": variant, "graph": True, "task": task, "model": "8B"}
+    case |= {"blocks": 4, "batch": 1, "tokens": 1024}
+    return case | results.EMPTY | {"us": us, "commit": "abc"} | fields
+
+
+def run_on_cpu(path, *arguments):
+    """(status, rows) of `python -m benchmarks run` on the CPU, which stores in a file."""
+    usual = ("--device", "cpu", "--ms", "1", "--commit", "abc", "--out", str(path))
+    status = command.main(["run", *usual, *arguments])
+    return status, Results.load(path).rows
+
+
+def with_fault(work, fault):
+    """The same workload; `fault` changes each result of tcgemm."""
+    original = work.call_tcgemm
+
+    def call_tcgemm(index, keep=True):
+        original(index, keep)
+        fault(work.operands.out[index])
+
+    work.call_tcgemm = call_tcgemm
+    return work
 
 
 def repeated(result):

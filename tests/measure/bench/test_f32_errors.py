@@ -15,6 +15,7 @@ from benchmarks.experiments import errors as fp32_errors
 from tcgemm.measure import results, run
 
 from support import split_terms
+from support.bench_fixtures import run_on_cpu
 
 DEPTHS = (1, 3, 16, 64, 100, 1000, 4096)
 SMALL = {"m": 64, "n": 72}
@@ -225,23 +226,20 @@ def test_data_is_of_its_kind():
 
 
 def test_a_run_measures_and_judges(tmp_path, capsys, monkeypatch):
-    path = tmp_path / "cpu.json"
-    arguments = ["--set", "errors", "--max-size", "32", "--device", "cpu", "--commit", "abc"]
-    arguments += ["--layout", "TN", "--out", str(path)]
+    arguments = (tmp_path / "cpu.json", "--set", "errors", "--max-size", "32", "--layout", "TN")
     two = {name: patterns.PATTERNS[name] for name in ("normal", "sparse")}
     monkeypatch.setattr(patterns, "PATTERNS", two)
-    assert run.main(arguments, experiments=EXPERIMENTS) == 0
+    status, rows = run_on_cpu(*arguments)
+    assert status == 0
     assert "2 of 2 cases done, 0 failed or wrong." in capsys.readouterr().out
-    rows = results.Results.load(path).rows
     assert [row["k"] for row in rows if row["data"] == "normal"] == [1, 2, 4, 8, 16, 32]
     for row in rows:
         assert row["facts"]["baseline"] == "bound" and row["us"] > 0
         assert (row["max_error_ratio"] is None) == (row["data"] == "sparse")
 
-    original = fp32_errors.measure
-    faulty = functools.partial(original, gemm=zero_tile)
+    faulty = functools.partial(fp32_errors.measure, gemm=zero_tile)
     monkeypatch.setattr(fp32_errors, "measure", faulty)
-    assert run.main(arguments, experiments=EXPERIMENTS) == 1
+    assert run_on_cpu(*arguments)[0] == 1
     out = capsys.readouterr().out
     assert "WRONG RESULT" in out and "2 of 2 cases done, 6 failed or wrong." in out
 

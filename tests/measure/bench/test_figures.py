@@ -8,9 +8,10 @@ import torch
 from benchmarks import current
 from benchmarks.report import figures, measured
 from tcgemm import emulate
-from tcgemm.measure import results
 from tcgemm.measure.results import Results
 from tcgemm.numerics import accumulation, formats, low_precision, machine
+
+from support.bench_fixtures import row_of_model
 
 
 def test_the_figures_are_those_of_the_results(tmp_path):
@@ -39,9 +40,8 @@ def test_the_stored_sums_are_those_of_the_emulator():
 
 
 def test_a_swap_is_shown_by_its_current_rows():
-    case = {"set": "swap", "graph": True, "task": "forward", "model": "8B", "batch": 1, "tokens": 1}
     rows = [
-        case | {"blocks": blocks, "function": name} | results.EMPTY | {"us": us, "facts": facts}
+        row_of_model("swap", name, us, blocks=blocks, tokens=1, facts=facts)
         for blocks, us, facts in (
             (6, 100.0, {"held_bytes": 1e9, current.OUTDATED: "older"}),
             (8, 200.0, {"held_bytes": 2e9, "error": 0.01}),

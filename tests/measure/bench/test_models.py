@@ -6,16 +6,16 @@ import torch
 import tcgemm
 from benchmarks.experiments import EXPERIMENTS, layers, models
 from benchmarks.experiments.side_by_side import WARM_UP
-from tcgemm.measure import results, run
+from tcgemm.measure import run
 
-SMALL = ["--max-size", "64", "--device", "cpu", "--ms", "2", "--commit", "abc"]
+from support.bench_fixtures import run_on_cpu
 
 
 def measured(path, *arguments):
     """{(task or features, batch, tokens or layers): {variant: row}} of a run on the CPU."""
-    status = run.main([*arguments, *SMALL, "--out", str(path)], experiments=EXPERIMENTS)
+    status, rows = run_on_cpu(path, "--max-size", "64", "--ms", "2", *arguments)
     found = {}
-    for row in results.Results.load(path).rows:
+    for row in rows:
         place = (row.get("task"), row.get("batch"), row.get("layers", row["tokens"]))
         found.setdefault(place, {})[row["function"]] = row
     return status, found

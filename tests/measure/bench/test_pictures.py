@@ -9,7 +9,9 @@ import pytest
 from benchmarks import RESULTS
 from benchmarks.report import diagrams, measured, overview, pictures
 from tcgemm import _plots
-from tcgemm.measure.results import EMPTY, Results
+from tcgemm.measure.results import Results
+
+from support.bench_fixtures import HEADER, row_of_model
 
 pytest.importorskip("matplotlib")
 
@@ -55,21 +57,19 @@ def test_the_overview_names_every_group_and_its_mean(gpu):
 
 def of_models():
     """Rows of the sets models and swap, as of an H200."""
-    rows, number = [], 0
-    for name, task, batch, tokens in (
-        *(("models", "train", 4, 2048), ("models", "decode", 1, 1024)),
-        *(("swap", "forward", 1, 1), ("swap", "forward", 1, 64)),
+    rows, ratio = [], 1.0
+    for name, case in (
+        *(("models", {"task": "train", "batch": 4, "tokens": 2048}), ("models", {})),
+        *(("swap", {"tokens": 1}), ("swap", {"tokens": 64})),
     ):
         for variant in ("torch", "torch compiled", "Linear", "PackedLinear int4"):
-            for graph in (True, False)[task == "train" :]:
-                number += 1
-                row = {"set": name, "function": variant, "graph": graph, "task": task}
-                row |= {"model": "8B", "blocks": 4, "batch": batch, "tokens": tokens}
-                ratios = {} if variant == "torch" else {"torch": 1 + number / 100}
+            for graph in (False,) if "task" in case else (True, False):
+                ratio += 0.01
+                ratios = {} if variant == "torch" else {"torch": ratio}
                 facts = {"held_bytes": 1e9 + 1e7 * len(variant)}
-                measured_fields = {"us": 10.0, "ratios": ratios, "facts": facts, "commit": "abc"}
-                rows.append(row | EMPTY | measured_fields)
-    return Results.of(rows, {"gpu": "NVIDIA H200", "torch": "2"})
+                measured_fields = {"graph": graph, "ratios": ratios, "facts": facts}
+                rows.append(row_of_model(name, variant, 10.0, **case | measured_fields))
+    return Results.of(rows, HEADER)
 
 
 @pytest.mark.parametrize("name", ["models", "swap"])

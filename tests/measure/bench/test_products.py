@@ -3,20 +3,16 @@
 import pytest
 
 from benchmarks.experiments import EXPERIMENTS
-from tcgemm.measure import results, run, works
+from tcgemm.measure import run, works
 from tcgemm.measure.case import Case
 
-
-def jobs_of(name, *arguments):
-    return EXPERIMENTS[name](run.parse(["--set", "smoke", *arguments]))
+from support.bench_fixtures import run_on_cpu
 
 
 def test_a_run_on_the_cpu_checks_every_product(tmp_path):
-    path = tmp_path / "cpu.json"
-    arguments = ["--set", "packed,low_bits", "--max-size", "64", "--device", "cpu", "--ms", "1"]
-    arguments += ["--repetitions", "1", "--commit", "abc", "--out", str(path)]
-    assert run.main(arguments, experiments=EXPERIMENTS) == 0
-    rows = results.Results.load(path).rows
+    arguments = ("--set", "packed,low_bits", "--max-size", "64", "--repetitions", "1")
+    status, rows = run_on_cpu(tmp_path / "cpu.json", *arguments)
+    assert status == 0
     of_bits = {row["epilogue"]: row for row in rows if row["dtype"] == "b1"}
     assert set(of_bits) == {"and", "xor", "pm1"} and all(row["exact"] for row in of_bits.values())
     for row in rows:
@@ -27,7 +23,7 @@ def test_a_run_on_the_cpu_checks_every_product(tmp_path):
 
 def test_jobs_have_plans_on_hopper():
     for name, words in (("packed", "_packed"), ("low_bits", "_s32_")):
-        for job in jobs_of(name):
+        for job in EXPERIMENTS[name](run.parse(["--set", "smoke"])):
             assert words in job.plan("H200"), job.name
 
 

@@ -4,8 +4,11 @@ import pytest
 
 import benchmarks.__main__ as command
 from benchmarks import published_sizes
-from tcgemm.measure import results, work
+from tcgemm.measure import results
 from tcgemm.measure.cases import cases
+from tcgemm.measure.work import case_fields
+
+from support.bench_fixtures import row
 
 
 def made_up(widths, ratio):
@@ -15,10 +18,9 @@ def made_up(widths, ratio):
         width = min(case.m, case.n, case.k)
         if width not in widths:
             continue
-        row = work.case_fields(case, "cuda") | results.EMPTY
-        speed = ratio(case.accumulation, published_sizes.family_of(row)[0], width)
-        row |= {"ratios": {"torch": speed, "torch f32 sums": 1.1 * speed}}
-        found.put(row | {"tflops": 600.0, "us": 10.0, "iqr_us": 0.1, "commit": "1"})
+        family, _ = published_sizes.family_of(case_fields(case, "cuda"))
+        speed = ratio(case.accumulation, family, width)
+        found.put(row(case, 10.0, {"torch": speed, "torch f32 sums": 1.1 * speed}, tflops=600.0))
     return found
 
 
@@ -30,12 +32,12 @@ def test_means_extremes_and_steps():
 
     table = published_sizes.table(made_up(set(ratios), ratio))
     assert len(table.rows) == 14 and "NVIDIA H200" in table.title
-    rows = {(row["sums"], row["M x N x K"]): row for row in table.rows}
-    row = rows["f16", "WxWx4W"]
-    assert row["x torch"] == pytest.approx((1.21 * 0.8) ** 0.25) and row["sizes"] == 4
-    assert row["lowest"] == "0.80 at 1536" and row["highest"] == "1.21 at 1280"
-    assert row["step"] == "+0 % at 1280"
-    assert row["torch's step"] == "+51 % at 1536"  # 2048 is not adjacent to 1536
+    rows = {(line["sums"], line["M x N x K"]): line for line in table.rows}
+    line = rows["f16", "WxWx4W"]
+    assert line["x torch"] == pytest.approx((1.21 * 0.8) ** 0.25) and line["sizes"] == 4
+    assert line["lowest"] == "0.80 at 1536" and line["highest"] == "1.21 at 1280"
+    assert line["step"] == "+0 % at 1280"
+    assert line["torch's step"] == "+51 % at 1536"  # 2048 is not adjacent to 1536
     assert rows["f32", "WxWx4W"]["x torch"] == pytest.approx(1.5)
     assert "makes torch 1.10 times as fast: its time is 0.909" in table.notes[0]
     assert "figure 8, RTX 2070, rectangles: 1.77 x cuBLAS 10.1" in "\n".join(table.notes)

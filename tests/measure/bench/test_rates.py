@@ -2,17 +2,15 @@
 
 import pytest
 
-from benchmarks import __main__
-from tcgemm.measure import results
+from support.bench_fixtures import run_on_cpu
 
 
 def test_every_load_has_its_rate(tmp_path, capsys):
-    path = tmp_path / "cpu.json"
-    arguments = ["run", "--set", "rates,errors", "--max-size", "32", "--device", "cpu", "--ms", "1"]
-    arguments += ["--repetitions", "1", "--commit", "abc", "--out", str(path)]
-    assert __main__.main(arguments) == 0  # with the targets of this checkout
+    arguments = ("--set", "rates,errors", "--max-size", "32", "--repetitions", "1")
+    status, rows = run_on_cpu(tmp_path / "cpu.json", *arguments)
+    assert status == 0
     assert "34 of 34 cases done, 0 failed or wrong." in capsys.readouterr().out
-    rows = [row for row in results.Results.load(path).rows if row["set"] == "rates"]
+    rows = [row for row in rows if row["set"] == "rates"]
     assert sum(row["function"] == "mm" for row in rows) == 2 and len(rows) == 2 + 2 + 4 + 1
     for row in rows:
         assert row["us"] > 0 and row["ratios"]["torch" if "m" in row else "itself"] > 0

@@ -20,7 +20,7 @@ from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import Results
 from tcgemm.measure.work import TORCH
 
-from support.bench_fixtures import HEADER, highest, report_pages, row, synthetic
+from support.bench_fixtures import HEADER, highest, report_pages, row, row_of_model, synthetic
 from support.source_tree import ROOT
 
 FILES = sorted(RESULTS.glob("*.json"))
@@ -158,10 +158,8 @@ def test_stale_rows_have_a_mark_and_a_footnote():
 
 
 def test_a_stale_model_has_a_mark():
-    case = {"set": "models", "graph": True, "task": "decode", "model": "8B", "blocks": 4}
-    case |= {"batch": 1, "tokens": 1024}
     rows = [
-        case | {"function": name} | results.EMPTY | {"us": us, "commit": "abc"} | fields
+        row_of_model("models", name, us, **fields)
         for name, us, fields in (
             ("torch", 500.0, {"facts": {"peak_bytes": 2e9, "error": 0.02}}),
             ("Linear", 250.0, {"ratios": {TORCH: 2.0}, "facts": {current.OUTDATED: "older"}}),

@@ -13,21 +13,7 @@ from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.work import baseline_name
 from tcgemm.measure.works import work_of
 
-
-def checked(fault, case):
-    work = workloads.Workload(case, "cpu")
-    original = work.call_tcgemm
-
-    def call_tcgemm(index, keep=True):
-        original(index, keep)
-        fault(work.operands.out[index])
-
-    work.call_tcgemm = call_tcgemm
-    return work.check()
-
-
-def nothing(out):
-    pass
+from support.bench_fixtures import with_fault
 
 
 def zero_tile(out):
@@ -39,15 +25,16 @@ def one_off(out):
 
 
 CASES = [case for case in cases_of("smoke-dtypes") if case.m >= 64]
+CASES += [case for case in cases_of("smoke-sparse") if case.op == "mm"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dtype}-{case.epilogue}")
 def test_checks_see_faults_in_every_dtype(case):
-    ratio, exact = checked(nothing, case)
+    ratio, exact = workloads.Workload(case, "cpu").check()
     assert ratio <= 1 and exact
-    ratio, exact = checked(zero_tile, case)
+    ratio, exact = with_fault(workloads.Workload(case, "cpu"), zero_tile).check()
     assert not ratio <= 1 and not exact
-    ratio, exact = checked(one_off, case)
+    ratio, exact = with_fault(workloads.Workload(case, "cpu"), one_off).check()
     assert not exact
     if case.accumulation == "s32":
         assert ratio > 1
@@ -61,6 +48,7 @@ def test_checks_see_faults_in_every_dtype(case):
         ({"dtype": "e5m2", "accumulation": "fast"}, "torch._scaled_mm(use_fast_accum=True)"),
         ({"dtype": "tf32"}, "torch.mm allow_tf32"),
         ({"dtype": "f64"}, "torch.mm"),
+        ({"dtype": "bf16", "op": "bmm", "batch": 3}, "torch.bmm"),
         ({"dtype": "f16"}, "torch.mm"),
         ({"dtype": "f16", "accumulation": "f16"}, "torch.mm allow_fp16_accumulation"),
         ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
