@@ -16,11 +16,6 @@ from tcgemm.measure import command_line
 from tcgemm.measure.results import Results
 
 
-def is_recording(path: Path) -> bool:
-    """Is it a recording of `rows`? Else it is a file of results."""
-    return "problems" in json.loads(path.read_text())
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = command_line.parser("benchmarks merge", __doc__)
@@ -30,18 +25,16 @@ def main(argv: list[str] | None = None) -> int:
     for path in options.files:
         if not path.exists():
             parser.error(f"{path}: there is no such file.")
-    kinds = {is_recording(path) for path in options.files}
-    if len(kinds) > 1:
+    contents = [json.loads(path.read_text()) for path in options.files]
+    are_recordings = {"problems" in content for content in contents}  # of `rows`; else results
+    if len(are_recordings) > 1:
         parser.error("some files are recordings of `rows` and some results of `run`.")
-    if len({json.loads(path.read_text())["header"].get("gpu") for path in options.files}) > 1:
+    if len({content["header"].get("gpu") for content in contents}) > 1:
         parser.error("the files are of different GPUs.")
-    if True in kinds:
+    if True in are_recordings:
         merged = functools.reduce(recording.merge, map(recording.load, options.files))
         recording.save(merged, options.out)
     else:
-        measured = Results()
-        for path in options.files:
-            measured.merge(Results.load(path))
-        measured.save(options.out)
+        functools.reduce(Results.merge, map(Results.load, options.files)).save(options.out)
     print(f"{len(options.files)} files -> {options.out}")
     return 0

@@ -10,14 +10,15 @@ not measured.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 from typing import Any
 
 from benchmarks import current
 from tcgemm.measure import drawn, results
-from tcgemm.measure.cases import CLIFF, EVEN, LLM_GRID, cases
+from tcgemm.measure.case import FORWARD
+from tcgemm.measure.cases import CLIFF, EVEN, HIGHEST, LLM_GRID, cases
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import FUSED, IN_ONE_CALL, TORCH, case_fields
 
@@ -47,24 +48,43 @@ def _cases_of(name: str) -> list[Row]:
     return [case_fields(case, "cuda") for case in cases(name)]
 
 
+def _all(row: Row) -> bool:
+    return True
+
+
+def _grid(row: Row) -> bool:
+    return (row["m"], row["n"], row["k"]) in LLM_GRID
+
+
+def _from_edge(row: Row) -> bool:
+    return bool(row["m"] * row["n"] * row["k"] >= EDGE**3)
+
+
+def _cubes(*sizes: int) -> Callable[[Row], bool]:
+    return lambda row: is_cube(row) and row["m"] in sizes
+
+
+_even = _cubes(*EVEN)
+
+
+def _even_or_grid(row: Row) -> bool:
+    return _even(row) or _grid(row)
+
+
 @dataclass(frozen=True)
 class Target:
     """A target of the ratio to torch, or to another candidate (`against`), or of a time.
 
-    It is about the rows whose fields have these values; a tuple lists the values that fit. A shape
-    fits if it is one of `shapes`, or a cube of one of `sizes`.
+    It is about the rows whose fields have these values; a tuple lists the values that fit.
     """
 
     name: str
     least: float
     fields: Mapping[str, Any]
     limit: float | None = None  # of the lowest shape; None: LOWEST
+    shapes: Callable[[Row], bool] = is_cube
     against: str = TORCH
     baseline: str = ""  # the call of torch that a row must have been compared with; "": any
-    sizes: tuple[int, ...] = ()  # of the cubes; (): any
-    cubes: bool = True  # only M = N = K, and `shapes`
-    shapes: tuple[tuple[int, int, int], ...] = ()  # (m, n, k)
-    volume: int = 0  # the least m n k
     few_rows: bool | None = False  # None: any number of rows
     within: float = 0.0  # us
     each: bool = False  # a target for each shape instead of their mean
@@ -73,21 +93,15 @@ class Target:
         """Is the target about a row, or about a case with these fields?"""
         if "m" not in row:
             return False
-        large = row["m"] * row["n"] * row["k"] >= self.volume
         rows = self.few_rows in (row["m"] < FEW_ROWS, None) or row["batch"] > 1
         call = row.get("baselines", {}).get(TORCH, {}).get("name", self.baseline)
-        has_baseline = not self.baseline or call == self.baseline
-        return large and rows and has_baseline and self._has_shape(row) and self._has_fields(row)
-
-    def _has_shape(self, row: Row) -> bool:
-        shape = row["m"], row["n"], row["k"]
-        cube = len(set(shape)) == 1 and (not self.sizes or row["m"] in self.sizes)
-        return shape in self.shapes or (cube if self.cubes else not self.shapes)
+        has_baseline = self.baseline in ("", call)
+        return rows and has_baseline and self.shapes(row) and self._has_fields(row)
 
     def _has_fields(self, row: Row) -> bool:
-        values = {**row, "set": set_of(row)}
+        values = row | {"set": set_of(row)}
         return all(
-            values[name] in value if isinstance(value, tuple) else values[name] == value
+            values[name] in (value if isinstance(value, tuple) else (value,))
             for name, value in self.fields.items()
         )
 
@@ -110,45 +124,18 @@ class Target:
         return [part["ratios"][self.against] for part in parts if self.against in part["ratios"]]
 
 
-def _float8(name: str, least: float, accumulation: str, scales: str) -> list[Target]:
-    """The targets of one kind of scales of e4m3."""
-    fields = {"set": "fp8" if scales == "tensor" else "scales", "dtype": "e4m3", "layout": "TN"}
-    fields |= {"accumulation": accumulation, "epilogue": f"{scales}-scales"}
-    shapes = {"sizes": EVEN, "shapes": LLM_GRID}
-    result = [Target(f"{name} x torch._scaled_mm", least, fields, ANY, **shapes)]
-    if scales == "row":
-        text = f"{name} x a scale a tensor"
-        result.append(Target(text, 0.98, fields, against=OWN_TENSOR, sizes=EVEN))
-    return result
-
-
-def _sparse(dtype: str) -> list[Target]:
-    """The targets of 2:4 sparse products of 16 bits."""
-    fields = SPARSE | {"dtype": dtype}
-    large = {"cubes": False, "volume": 4096**3, "against": OWN_DENSE}
-    return [
-        Target(f"{dtype} 2:4 x cuSPARSELt", 1.03, fields, cubes=False),
-        Target(f"{dtype} 2:4 from 4096^3 x our own dense", 1.4, fields, **large),
-    ]
-
-
-def _drawn(name: str, least: float, lowest: float, few_rows: bool | None = False) -> Target:
-    """The target of a drawn family: a bit below that of the set which is like it."""
-    limit = round(lowest - DRAWN_LOWEST, 4) if lowest else ANY
-    fields = {"set": f"drawn-{name}"}
-    mean = round(least - DRAWN_MEAN, 4)
-    return Target(f"drawn {name}", mean, fields, limit, cubes=False, few_rows=few_rows)
-
-
-GRID = {"cubes": False, "shapes": LLM_GRID}
 LLM = {"set": "llm", "dtype": "bf16"}
 LINEAR = {"set": "epilogue", "function": "linear", "dtype": "bf16"}
-TRAIN = {"set": "train", "function": "train", "dtype": "bf16"}
+STEP = {"set": "train", "function": "train", "dtype": "bf16", "epilogue": "bias"}
+GELU_STEP = STEP | {"epilogue": "bias+gelu"}
 BATCH = {"set": "batch", "function": "bmm", "dtype": "bf16"}
 S8 = {"set": "int8", "dtype": "s8"}
-F32 = {"set": "highest", "function": "mm", "dtype": "f32"}
-PLAIN_F32 = F32 | {"epilogue": ""}
+TF32 = {"set": "tf32", "dtype": "tf32", "layout": FORWARD}
+F64 = {"set": "f64", "dtype": "f64", "layout": FORWARD}
+PLAIN_F32 = {"set": "highest", "function": "mm", "dtype": "f32", "epilogue": ""}
+SPREAD_F32 = PLAIN_F32 | {"epilogue": "spread"}
 SPARSE = {"set": "sparse-mm", "function": "mm"}
+F16_SPARSE, BF16_SPARSE, S8_SPARSE = (SPARSE | {"dtype": dtype} for dtype in ("f16", "bf16", "s8"))
 ACTIVATIONS = ("bias+gelu", "bias+gelu_tanh", "bias+silu")
 # Linear layers: name, least geometric mean, limit of the lowest, epilogue, candidate.
 LINEARS = (
@@ -165,6 +152,8 @@ THIN = {"small-m": (1.12, 0.97), "long-k": (1.2, 0.98)}
 DRAWN_MEAN, DRAWN_LOWEST = 0.02, 0.04
 # Families: the least geometric mean of the set, and the limit of its lowest shape.
 DRAWN = {
+    "few-rows": THIN["small-m"],
+    "long-k": THIN["long-k"],
     "mm": (1.01, 0.96),
     "bias": (1.00, 0.97),
     "relu": (1.01, 0.97),
@@ -185,77 +174,81 @@ DRAWN = {
     "f32": (4.0, ANY),
     "batch": (1.06, 0.97),
 }
+
+
+def _float8(name: str, least: float, accumulation: str, scales: str) -> list[Target]:
+    """The targets of one kind of scales of e4m3."""
+    fields = {"set": "fp8" if scales == "tensor" else "scales", "dtype": "e4m3", "layout": "TN"}
+    fields |= {"accumulation": accumulation, "epilogue": f"{scales}-scales"}
+    result = [Target(f"{name} x torch._scaled_mm", least, fields, ANY, _even_or_grid)]
+    if scales == "row":
+        result.append(Target(f"{name} x a scale a tensor", 0.98, fields, None, _even, OWN_TENSOR))
+    return result
+
+
+def _time(us: float, name: str, fields: Mapping[str, Any]) -> Target:
+    """The target of a time of what is sparse."""
+    text = f"{us:.0f} us / {name}"
+    return Target(text, 1.0, SPARSE | fields, None, _all, within=us, each=True)
+
+
+def _drawn(name: str) -> Target:
+    """The target of a drawn family: a bit below that of the set which is like it."""
+    least, lowest = DRAWN[name]
+    limit = round(lowest - DRAWN_LOWEST, 4) if lowest else ANY
+    few_rows = None if name in ("few-rows", "long-k") else False
+    fields, mean = {"set": f"drawn-{name}"}, round(least - DRAWN_MEAN, 4)
+    return Target(f"drawn {name}", mean, fields, limit, _all, few_rows=few_rows)
+
+
 TARGETS = (
     Target("bf16, f16 squares x torch.mm", 1.01, {"set": "drawn-squares"}, 0.96),
-    Target("bf16 of language models x torch.mm", 1.01, LLM, 0.96, **GRID),
+    Target("bf16 of language models x torch.mm", 1.01, LLM, 0.96, _grid),
     *(
-        Target(name, least, LINEAR | {"epilogue": terms}, limit, against, **GRID, baseline=call)
+        Target(
+            *(name, least, LINEAR | {"epilogue": terms}, limit, _grid, against),
+            baseline=IN_ONE_CALL.get(str(terms), ""),
+        )
         for name, least, limit, terms, against in LINEARS
-        for call in (IN_ONE_CALL.get(str(terms), ""),)
     ),
-    Target("step of nn.Linear x torch.nn.Linear", 1.01, TRAIN | {"epilogue": "bias"}, ANY, **GRID),
-    Target(
-        "step with gelu x Linear and GELU", 1.03, TRAIN | {"epilogue": "bias+gelu"}, ANY, **GRID
-    ),
-    Target("batches x torch.bmm", 1.06, BATCH, 0.97, cubes=False),
-    Target("s8 TN x torch._int_mm", 1.6, S8 | {"layout": "TN"}, ANY, sizes=EVEN),
-    Target("s8 NN x our own TN", 0.93, S8 | {"layout": "NN"}, against=OWN_TN, sizes=EVEN),
+    Target("step of nn.Linear x torch.nn.Linear", 1.01, STEP, ANY, _grid),
+    Target("step with gelu x Linear and GELU", 1.03, GELU_STEP, ANY, _grid),
+    Target("batches x torch.bmm", 1.06, BATCH, 0.97, _all),
+    Target("s8 TN x torch._int_mm", 1.6, S8 | {"layout": "TN"}, ANY, _even),
+    Target("s8 NN x our own TN", 0.93, S8 | {"layout": "NN"}, shapes=_even, against=OWN_TN),
     *_float8("e4m3 fast", 1.02, "fast", "tensor"),
     *_float8("e4m3 promoted", 0.99, "promoted", "tensor"),
     *_float8("e4m3 fast, row scales", 1.02, "fast", "row"),
     *_float8("e4m3 promoted, row scales", 0.99, "promoted", "row"),
     *_float8("e4m3 1x128 by 128x128", 0.99, "promoted", "128x128"),
     *_float8("e4m3 1x128 by 1x128", 1.02, "promoted", "1x128"),
-    *(
-        Target(f"{dtype} TN and NN x torch.mm", least, fields, ANY, sizes=sizes)
-        for dtype, least, sizes in (
-            ("tf32", 1.05, EVEN[:3]),
-            ("f64", 1.02, (512, 1024, *EVEN[:3])),
-        )
-        for fields in ({"set": dtype, "dtype": dtype, "layout": ("TN", "NN")},)
-    ),
+    Target("tf32 TN and NN x torch.mm", 1.05, TF32, ANY, _cubes(*EVEN[:3])),
+    Target("f64 TN and NN x torch.mm", 1.02, F64, ANY, _cubes(512, 1024, *EVEN[:3])),
+    Target("f32 2048 to 8192 x torch.mm", 4.0, PLAIN_F32, ANY, _cubes(*HIGHEST[2:])),
+    Target("each f32 1024 x torch.mm", 2.0, PLAIN_F32, shapes=_cubes(1024), each=True),
+    Target("each f32 512 x torch.mm", 1.2, PLAIN_F32, shapes=_cubes(512), each=True),
+    Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, SPREAD_F32, ANY),
+    Target("f16 2:4 x cuSPARSELt", 1.03, F16_SPARSE, shapes=_all),
+    Target("f16 2:4 from 4096^3 x our own dense", 1.4, F16_SPARSE, None, _from_edge, OWN_DENSE),
+    Target("bf16 2:4 x cuSPARSELt", 1.03, BF16_SPARSE, shapes=_all),
+    Target("bf16 2:4 from 4096^3 x our own dense", 1.4, BF16_SPARSE, None, _from_edge, OWN_DENSE),
+    Target("s8 2:4 x cuSPARSELt", 1.03, S8_SPARSE | {"epilogue": "sparse"}),
+    Target("s8 2:4 to bf16 x cuSPARSELt", 1.03, S8_SPARSE | {"epilogue": "sparse+to-bf16"}),
+    Target("e4m3 2:4 x cuSPARSELt", 1.03, SPARSE | {"dtype": "e4m3", "epilogue": "sparse"}),
+    Target("tf32 1:2 x torch.mm, dense", 1.6, SPARSE | {"dtype": "tf32"}, shapes=_all),
     Target(
-        "f32 2048 to 8192 x torch.mm", 4.0, PLAIN_F32, ANY, sizes=(2048, 3072, 4096, 6144, 8192)
-    ),
-    Target("each f32 1024 x torch.mm", 2.0, PLAIN_F32, sizes=(1024,), each=True),
-    Target("each f32 512 x torch.mm", 1.2, PLAIN_F32, sizes=(512,), each=True),
-    Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, F32 | {"epilogue": "spread"}, ANY),
-    *_sparse("f16"),
-    *_sparse("bf16"),
-    *(
-        Target(f"{name} 2:4{to} x cuSPARSELt", 1.03, SPARSE | {"dtype": name, "epilogue": terms})
-        for name, to, terms in (
-            ("s8", "", "sparse"),
-            ("s8", " to bf16", "sparse+to-bf16"),
-            ("e4m3", "", "sparse"),
-        )
-    ),
-    Target("tf32 1:2 x torch.mm, dense", 1.6, SPARSE | {"dtype": "tf32"}, cubes=False),
-    Target(
-        "bf16 2:4, few rows x our own dense",
-        1.4,
-        SPARSE | {"dtype": "bf16"},
-        cubes=False,
+        *("bf16 2:4, few rows x our own dense", 1.4, BF16_SPARSE, None, _all, OWN_DENSE),
         few_rows=True,
-        against=OWN_DENSE,
     ),
+    _time(70.0, "prune and compress bf16", {"function": "compress", "dtype": "bf16"}),
+    _time(45.0, "prune and compress s8", {"function": "compress", "dtype": "s8"}),
+    _time(200.0, "transposable prune bf16", {"function": "prune"}),
+    _time(15.0, "host time of each sparse linear", {"function": "linear"}),
     *(
-        Target(f"{us:.0f} us / {name}", 1.0, SPARSE | fields, cubes=False, within=us, each=True)
-        for us, name, fields in (
-            (70.0, "prune and compress bf16", {"function": "compress", "dtype": "bf16"}),
-            (45.0, "prune and compress s8", {"function": "compress", "dtype": "s8"}),
-            (200.0, "transposable prune bf16", {"function": "prune"}),
-            (15.0, "host time of each sparse linear", {"function": "linear"}),
-        )
-    ),
-    *(
-        Target(f"bf16 {name} x torch.mm", *limits, cubes=False, few_rows=None)
+        Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, _all, few_rows=None)
         for name, (least, lowest) in THIN.items()
-        for limits in ((least, {"set": name}, lowest),)
     ),
-    _drawn("few-rows", *THIN["small-m"], few_rows=None),
-    _drawn("long-k", *THIN["long-k"], few_rows=None),
-    *(_drawn(name, *DRAWN[name]) for name in drawn.FAMILIES),
+    *map(_drawn, ("few-rows", "long-k", *drawn.FAMILIES)),
 )
 
 
@@ -272,11 +265,6 @@ class Outcome:
     repetitions: list[list[float]]  # the ratios of each shape
     errors: list[float]  # in units of the bound
     missing: int = 0
-
-    @property
-    def least(self) -> float:
-        """The limit of the mean."""
-        return self.target.least
 
     @property
     def measured(self) -> int:
@@ -316,7 +304,7 @@ class Outcome:
         """ "PASS", "MISS", "UNCLEAR" if a range contains its limit, or how much is measured."""
         if self.measured < self.expected or self.span is None:
             return f"{self.measured} of {self.expected} shapes"
-        words = [results.claim(self.span, self.least)]
+        words = [results.claim(self.span, self.target.least)]
         words += [results.claim((min(r), max(r)), self.target.lowest) for r in self.repetitions]
         word = next((word for word in ("MISS", "UNCLEAR") if word in words), "PASS")
         return f"{word} so far" if self.missing else word
@@ -391,17 +379,17 @@ def cliff_axis(row: Row) -> str | None:
 
 def cliffs(measured: Results) -> dict[str, dict[str, float]]:
     """{dtype: {"M" | "N" | "K" | "all": slowest over fastest, with 4096^3 among them}}."""
-    times: dict[str, dict[str | None, dict[tuple[int, ...], float]]] = {}
+    times: dict[tuple[str, str | None], dict[tuple[int, ...], float]] = {}
     for row in current.without_stale(measured).rows:
         if "m" in row and row["us"] and ":" not in row["set"]:
-            by_size = times.setdefault(row["dtype"], {}).setdefault(cliff_axis(row), {})
+            by_size = times.setdefault((row["dtype"], cliff_axis(row)), {})
             by_size[row["m"], row["n"], row["k"]] = row["us"]
     result: dict[str, dict[str, float]] = {}
-    for dtype, by_axis in sorted(times.items()):
+    for dtype in sorted({dtype for dtype, axis in times if axis == ""}):
         for axis in CLIFF_AXES:
-            axis_times = by_axis.get(axis, {}).values()
-            if "" in by_axis and len(axis_times) == len(CLIFF):
-                all_times = [*axis_times, *by_axis[""].values()]
+            axis_times = times.get((dtype, axis), {}).values()
+            if len(axis_times) == len(CLIFF):
+                all_times = [*axis_times, *times[dtype, ""].values()]
                 result.setdefault(dtype, {})[axis] = max(all_times) / min(all_times)
     return result
 
@@ -415,7 +403,7 @@ def summary_lines(measured: Results) -> tuple[list[str], int, int]:
         if outcome.span is not None:
             low, high = outcome.span
             span = f"{outcome.mean:6.3f} ({low:.3f}..{high:.3f}), lowest {outcome.lowest:5.3f}"
-        text.append(f"  {outcome.name:50} {span:38} >= {outcome.least:.2f}  {outcome.word}")
+        text.append(f"  {outcome.name:50} {span:38} >= {outcome.target.least:.2f}  {outcome.word}")
         passes += outcome.is_met
     for dtype, spreads in edges.items():
         is_flat = max(spreads.values()) <= MAX_CLIFF

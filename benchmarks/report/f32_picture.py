@@ -9,6 +9,7 @@ the last two panels     TFLOPS over M = N = K, TN and NN: tcgemm on normal data 
 
 from benchmarks import current
 from benchmarks.report import f32_table as table
+from benchmarks.targets import is_cube
 from tcgemm import _plots
 
 COLUMNS = 5
@@ -39,11 +40,9 @@ def _errors(axes, rows, pattern):
 def cubes(rows, layout):
     """{"errors" | "baseline_errors" | "spread": [(size, TFLOPS), ...]} of the set `highest`."""
     series = {}
-    for row in sorted(rows, key=lambda row: row.get("m", 0)):
-        if (row["set"], row["function"], row.get("layout")) != ("highest", "mm", layout):
-            continue
-        if not row["m"] == row["n"] == row["k"] or not row["tflops"]:
-            continue
+    rows = [row for row in rows if (row["set"], row["function"]) == ("highest", "mm")]
+    rows = [row for row in rows if row["layout"] == layout and is_cube(row) and row["tflops"]]
+    for row in sorted(rows, key=lambda row: row["m"]):
         plain = not row["epilogue"]
         series.setdefault("errors" if plain else "spread", []).append((row["m"], row["tflops"]))
         if plain and "torch" in row["ratios"]:
@@ -72,11 +71,13 @@ def errors_and_rates(results):
     if not rows:
         return None
     smallest = min(row["m"] for row in rows)
+    rows = [row for row in rows if (row["layout"], row["m"]) == ("TN", smallest)]
+    rows.sort(key=lambda row: row["k"])
+    curves = {name: [row for row in rows if row["data"] == name] for name in table.TITLES}
     curves = {
-        pattern: group
-        for (pattern, layout, m), group in table.curves(rows).items()
-        if (layout, m) == ("TN", smallest)
-        and any(row["facts"]["baseline_errors"]["max"] for row in group)
+        name: group
+        for name, group in curves.items()
+        if any(row["facts"]["baseline_errors"]["max"] for row in group)
     }
     rates = {layout: cubes(results.rows, layout) for layout in ("TN", "NN")}
     rates = {layout: points for layout, points in rates.items() if points}

@@ -32,21 +32,8 @@ def rows_of(rows):
 
 
 def good(rows):
-    """The rows that are right."""
-    return [row for row in rows if not complaint(row)]
-
-
-def compared(rows):
-    """The rows that count."""
-    return [row for row in rows if row["data"] not in NOT_COMPARED]
-
-
-def curves(rows):
-    """The rows of each (pattern, layout, m): a curve over K."""
-    groups = {}
-    for row in sorted(rows, key=lambda row: row["k"]):
-        groups.setdefault((row["data"], row["layout"], row["m"]), []).append(row)
-    return {key: groups[key] for key in sorted(groups, key=lambda key: [*TITLES].index(key[0]))}
+    """How many rows are right."""
+    return sum(not complaint(row) for row in rows)
 
 
 def markdown(rows, depths):
@@ -59,7 +46,7 @@ def markdown(rows, depths):
         if group := [row for row in rows if row["data"] == kind]:
             by_depth = {r["k"]: r for r in group if (r["layout"], r["m"]) == ("TN", smallest)}
             cells |= {(title, f"K = {k}"): _cell(row) for k, row in by_depth.items()}
-            cells[title, "at most torch's"] = f"{len(good(group))} of {len(group)}"
+            cells[title, "at most torch's"] = f"{good(group)} of {len(group)}"
     return grid(cells, [*(f"K = {k}" for k in depths), "at most torch's"], "data")
 
 
@@ -88,7 +75,7 @@ def page_parts(results, picture, depths):
     rows = rows_of(current.without_stale(results).rows)
     if not rows:
         return []
-    selection = compared(rows)
+    selection = [row for row in rows if row["data"] not in NOT_COMPARED]
     title = "### Errors of float32 with all its bits"
     unit = (
         'precision="highest": max / rms of |C - C64| / (|A||B|) in units of 2^-24, and in brackets '
@@ -99,7 +86,7 @@ def page_parts(results, picture, depths):
     commits = ", ".join(sorted({row["commit"] for row in rows}))
     summary = (
         f"Of {len(selection)} results (M = N = {sizes}, {layouts}, K = 1, 2, 4 ... {max(depths)}) "
-        f"{len(good(selection))} are right and err at most as torch's, max and rms. "
+        f"{good(selection)} are right and err at most as torch's, max and rms. "
         f"{' and '.join(TITLES[kind] for kind in NOT_COMPARED).capitalize()} are shown, but not "
         "counted: their sums have few terms. "
         f"The cells are of TN and M = N = {min(row['m'] for row in rows)}; commit {commits}."

@@ -16,12 +16,13 @@ from benchmarks import RESULTS, current
 from benchmarks.experiments.models import DECODE
 from benchmarks.report.models_table import CALLS, in_order
 from benchmarks.report.overview import products, ratio
+from benchmarks.targets import is_cube
 from tcgemm import _plots
 from tcgemm._plots import BLUE, INK, SOFT
 from tcgemm.measure.cases import FORWARD, RAGGED_SQUARES, SQUARES
+from tcgemm.measure.operands import LAYOUTS
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
-from tcgemm.typing import Layout, words
 
 EMULATED = RESULTS / "numerics" / "emulated.json"
 Bars = dict[str, float]  # name -> length
@@ -162,7 +163,8 @@ def chain(results: dict[str, Any]) -> "_plots.Figure":
     return _plots.line_panels(title, panels, names, 2, yscale="log", widest=5)
 
 
-SETS = ("squares", "int8", "fp8", "tf32", "f64")
+# Set -> the epilogue of its rows that are shown.
+SQUARE_SETS = {"squares": "", "int8": "", "fp8": "tensor-scales", "tf32": "", "f64": ""}
 # Title of a panel -> (dtype, are its sizes multiples of 8). Others than 16 bits have aligned sizes.
 PANELS = {
     "bf16: multiples of 8": ("bf16", True),
@@ -181,21 +183,19 @@ def square_rows(measured: Results) -> list[Row]:
     return [
         row
         for row in products(measured)
-        if row["set"] in SETS and row["function"] == "mm" and row["m"] == row["n"] == row["k"]
-        if row["dtype"] in ("bf16", "f16") or row["layout"] in FORWARD
-        if row["m"] in SQUARES + RAGGED_SQUARES
-        if row["epilogue"] == ("tensor-scales" if row["set"] == "fp8" else "")
+        if row["epilogue"] == SQUARE_SETS.get(row["set"]) and row["function"] == "mm"
+        if is_cube(row) and row["m"] in SQUARES + RAGGED_SQUARES
+        if row["set"] == "squares" or row["layout"] in FORWARD
     ]
 
 
 def squares(measured: Results) -> "_plots.Figure | None":
     """x torch's speed by size: a panel for each dtype, a line for each layout."""
     panels: dict[str, Lines] = {}
-    layouts = words(Layout)
-    rows = sorted(square_rows(measured), key=lambda row: (layouts.index(row["layout"]), row["m"]))
-    for title, (dtype, is_aligned) in PANELS.items():
+    rows = sorted(square_rows(measured), key=lambda row: (LAYOUTS.index(row["layout"]), row["m"]))
+    for title, panel in PANELS.items():
         for row in rows:
-            if (row["dtype"], row["m"] % 8 == 0) == (dtype, is_aligned):
+            if (row["dtype"], row["m"] % 8 == 0) == panel:
                 name = row["layout"] + ', precision="fast"' * (row["accumulation"] == "fast")
                 line = panels.setdefault(title, {}).setdefault(name, {})
                 line[row["m"]] = row["ratios"][TORCH]

@@ -82,7 +82,7 @@ def target_parts(measured: Results) -> list[str]:
         error = f"{max(outcome.errors):.2f}" if outcome.errors else "-"
         word, *rest = outcome.word.split(" ", 1)
         word = " ".join([WORDS.get(word, word), *rest])
-        rows.append((outcome.name, f"{outcome.least:.2f}", *figures, error, word))
+        rows.append((outcome.name, f"{outcome.target.least:.2f}", *figures, error, word))
     heads = ("x", "target", "reached", "lowest", "error", "")
     return ["### Targets", TARGETS_NOTE, _tables.markdown(heads, rows)] if rows else []
 
