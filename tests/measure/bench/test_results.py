@@ -10,52 +10,38 @@ from tcgemm.measure import kernel_name, name_of, plan, results, run, timing, wor
 from tcgemm.measure.case import Case
 from tcgemm.measure.results import Results
 
+from support.bench_fixtures import row
+
 CASE = Case("mm", "bf16", "TN", 4096, 4096, 4096, set="squares")
 
 
 def measured(ratio, us=200.0, date="1", **fields):
     """The row of one repetition."""
-    fields = {"commit": "abc", "clock_mhz": 1500.0, "power_w": 690.0, "tflops": 687.2} | fields
-    row = work.case_fields(CASE, "cuda") | results.EMPTY
-    return row | {"us": us, "ratios": {"torch": ratio}, "date": date} | fields
+    return row(CASE, us, {"torch": ratio}, date=date, **{"tflops": 687.2} | fields)
 
 
 def repeated(*ratios):
-    """The row of several."""
-    rows = [measured(ratio, 200.0 + i, str(i)) for i, ratio in enumerate(ratios)]
-    return results.combined(rows[-1], [part for row in rows for part in results.repetitions(row)])
+    """The row of several repetitions, each with these {name: ratio}."""
+    rows = [row(CASE, 200.0 + i, each, date=str(i), tflops=687.2) for i, each in enumerate(ratios)]
+    return results.combined(rows[-1], [part for one in rows for part in results.repetitions(one)])
 
 
 def test_a_row_has_medians_and_each_repetition():
-    row = repeated(0.99, 1.03, 0.97)
-    assert (row["ratios"], row["us"]) == ({"torch": 0.99}, 201.0)
-    assert row["tflops"] == pytest.approx(687.2 * 202 / 201, rel=1e-3)
-    assert results.span(row) == (0.97, 1.03)
-    first = row["repetitions"][0]
-    assert first == {
-        "us": 200.0,
-        "ratios": {"torch": 0.99},
-        "clock_mhz": 1500.0,
-        "power_w": 690.0,
-        "date": "0",
-    }
-
-
-def test_other_candidates_have_medians_as_well():
-    rows = [
-        measured(1.0, date=str(i), ratios={"torch": 1.0, "torch fused": ratio})
-        for i, ratio in enumerate((1.05, 1.1, 0.95))
-    ]
-    row = results.combined(rows[0], [part for row in rows for part in results.repetitions(row)])
-    assert row["ratios"] == {"torch": 1.0, "torch fused": 1.05}
-    assert results.span(row, "torch fused") == (0.95, 1.1)
+    ratios = ((0.99, 1.1), (1.03, 0.95), (0.97, 1.05))
+    several = repeated(*({"torch": one, "torch fused": fused} for one, fused in ratios))
+    assert (several["ratios"], several["us"]) == ({"torch": 0.99, "torch fused": 1.05}, 201.0)
+    assert several["tflops"] == pytest.approx(687.2 * 202 / 201, rel=1e-3)
+    assert results.span(several) == (0.97, 1.03)
+    assert results.span(several, "torch fused") == (0.95, 1.1)
+    first = {"us": 200.0, "ratios": {"torch": 0.99, "torch fused": 1.1}, "date": "0"}
+    assert several["repetitions"][0] == first | {"clock_mhz": 1500.0, "power_w": 690.0}
 
 
 def test_a_single_repetition_is_the_row():
-    row = measured(1.02)
-    assert results.span(row) == (1.02, 1.02) and results.span(row, "torch dense") is None
-    assert results.repetitions_left(row, {}) == 2
-    assert results.repetitions(row | {"us": None}) == []
+    single = measured(1.02)
+    assert results.span(single) == (1.02, 1.02) and results.span(single, "torch dense") is None
+    assert results.repetitions_left(single, {}) == 2
+    assert results.repetitions(single | {"us": None}) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +60,7 @@ def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
 
 
 def test_a_case_without_a_ratio_is_measured_once():
-    assert results.repetitions_left(measured(1.0, ratios={}), {}) == 0
+    assert results.repetitions_left(measured(1.0) | {"ratios": {}}, {}) == 0
 
 
 def test_a_claim_holds_for_the_whole_range():
@@ -110,7 +96,11 @@ def test_the_key_is_the_case(tmp_path):
 
 
 def test_a_file_keeps_every_field_and_leaves_out_the_empty_ones(tmp_path):
-    rows = [measured(1.1), repeated(1.0, 1.1) | {"batch": 3}, measured(1.0, set="llm", us=None)]
+    rows = [
+        measured(1.1),
+        repeated({"torch": 1.0}, {"torch": 1.1}) | {"batch": 3},
+        measured(1.0, set="llm") | {"us": None},
+    ]
     path = tmp_path / results.file_name("NVIDIA H200")
     assert path.name == "h200.json"
     Results.of(rows, {"gpu": "NVIDIA H200"}).save(path)
@@ -191,7 +181,7 @@ def test_merging_keeps_the_repetitions_of_one_commit():
     assert row["ratios"]["torch"] == 0.99 and both.header == {"torch": "0"}
     (row,) = both.merge(third).rows
     assert (row["commit"], row["ratios"]["torch"]) == ("def", 1.02)
-    failure = Results.of([measured(None, us=None, ratios={}, commit="def")])
+    failure = Results.of([measured(1.0, commit="def") | {"us": None, "ratios": {}}])
     assert both.merge(failure).rows == [row]
 
 

@@ -1,9 +1,9 @@
 """tcgemm.compare of shapes: the rows, the baselines, the sentences, and what stays as it was."""
 
-import builtins
 import contextlib
 import io
 import math
+import sys
 
 import pytest
 import torch
@@ -186,16 +186,9 @@ def test_a_grad_mode_or_autocast_of_the_caller_changes_nothing():
 
 
 def test_numpy_is_needed_for_float64_alone(monkeypatch):
-    original = builtins.__import__
-
-    def missing(name, *arguments, **options):
-        if name.split(".")[0] == "numpy":
-            raise ImportError("No module named 'numpy'")
-        return original(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "numpy", None)  # so that its import fails
     single, double = compare((8, 8, 8), dtypes=["f32", "f64"]).rows
-    assert single["exact"] and double["why"] == "tcgemm failed: No module named 'numpy'"
+    assert single["exact"] and "import of numpy halted" in double["why"]
 
 
 def test_progress_goes_to_stderr():
