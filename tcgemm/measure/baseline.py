@@ -70,16 +70,24 @@ def reads_tf32(a: Tensor) -> bool:
     return a.is_cuda and a.dtype is torch.float32
 
 
-def tf32_as_asked(a: Tensor, allowed: bool) -> contextlib.AbstractContextManager[None]:
-    """The block for a call with the operand a. It changes the setting only if a depends on it,
-    because a change takes microseconds of host time."""
-    return tf32_allowed(allowed) if reads_tf32(a) else contextlib.nullcontext()
+def settings(
+    a: Tensor, *, tf32: bool = False, accumulation: str = ""
+) -> contextlib.AbstractContextManager[None]:
+    """The block for a call with the operand a. It changes a setting only if the call depends on it,
+    because a change takes microseconds of host time.
+
+    tf32: allowed for float32 operands? accumulation: a case's; "f16" is what torch must be asked
+    for.
+    """
+    if accumulation == "f16":
+        return fp16_sums_allowed()
+    return tf32_allowed(tf32) if reads_tf32(a) else contextlib.nullcontext()
 
 
 def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
     """The name of torch's call, such as 'torch._scaled_mm(use_fast_accum=True)'.
 
-    `dtype` is a name of operands.DTYPES, `accumulation` as in `gemm`.
+    `dtype` is a name of operands.DTYPES, `accumulation` is a case's.
     """
     if dtype in ("s8", "u8"):
         return "torch._int_mm"
@@ -92,36 +100,10 @@ def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
     return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 
-def gemm(
-    a: Tensor,
-    b: Tensor,
-    out: Tensor | None = None,
-    *,
-    op: str = "mm",
-    tf32: bool = False,
-    scales: Sequence[Tensor] = (),
-    accumulation: str = "",
-) -> None:
-    """Computes a @ b by torch, into `out` or into a new tensor that is dropped.
-
-    float8 needs two scales, in shapes that torch._scaled_mm takes. `op` is "mm" or "bmm".
-    `accumulation` is a case's: "fast" and "f16" are what torch must be asked for.
-    """
-    options: dict[str, Any] = {} if out is None else {"out": out}
-    if a.dtype in INT8:
-        torch._int_mm(a, b, **options)
-    elif a.dtype in FP8:
-        scale_a, scale_b = scales
-        options |= {"out_dtype": torch.bfloat16, "use_fast_accum": accumulation == "fast"}
-        torch._scaled_mm(a, b, scale_a, scale_b, **options)
-    else:
-        with fp16_sums_allowed() if accumulation == "f16" else tf32_as_asked(a, tf32):
-            getattr(torch, op)(a, b, **options)
-
-
 def product(
     a: Tensor,
     b: Tensor,
+    out: Tensor | None = None,
     *,
     op: str = "mm",
     bias: Tensor | None = None,
@@ -132,29 +114,45 @@ def product(
 ) -> Tensor:
     """act(a @ b + bias) + residual as a user of torch writes it: one call after another.
 
-    `op` is "mm", "bmm" or "linear"; only "linear" has a bias. float8 needs two scales.
+    `op` is "mm", "bmm" or "linear"; only "linear" has a bias. float8 needs two scales, in shapes
+    that torch._scaled_mm takes. `out` gets the result of "mm" or "bmm".
     """
     if a.dtype in INT8:
-        result = torch._int_mm(a, b)
+        result = torch._int_mm(a, b, out=out)
     elif a.dtype in FP8:
         scale_a, scale_b = scales
         result = torch._scaled_mm(
-            a, b, scale_a, scale_b, bias=bias, out_dtype=torch.bfloat16, use_fast_accum=fast
+            a,
+            b,
+            scale_a,
+            scale_b,
+            bias=bias,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=fast,
+            out=out,
         )
     elif op == "linear":
         result = F.linear(a, b.mT, bias)
     else:
-        result = getattr(torch, op)(a, b)
+        result = getattr(torch, op)(a, b, out=out)
     result = activate(result, activation)
     return result if residual is None else result + residual
 
 
-def addmm_activation(
-    x: Tensor, weight: Tensor, bias: Tensor, *, gelu: bool, out: Tensor | None = None
+def in_one_call(
+    a: Tensor,
+    b: Tensor,
+    out: Tensor | None = None,
+    *,
+    bias: Tensor | None,
+    activation: Activation | None,
+    residual: Tensor | None,
 ) -> Tensor:
-    """relu(x @ weight.t() + bias), or gelu_tanh, in one call of torch: cuBLASLt fuses both."""
-    options: dict[str, Any] = {} if out is None else {"out": out}
-    return torch._addmm_activation(bias, x, weight.t(), use_gelu=gelu, **options)
+    """a @ b + residual, relu(a @ b + bias) or gelu_tanh(a @ b + bias) in one call of torch."""
+    if residual is not None:
+        return torch.addmm(residual, a, b, out=out)
+    assert bias is not None
+    return torch._addmm_activation(bias, a, b, use_gelu=activation != "relu", out=out)
 
 
 def compiled_product() -> Callable[..., Tensor]:

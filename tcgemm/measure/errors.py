@@ -29,7 +29,6 @@ For operands that are rounded to tf32 or multiplied by scales, callers pass the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -254,7 +253,9 @@ def is_exact(
     b: Tensor,
     *,
     budget: float | None = None,
-    finish: Callable[[Tensor, Tensor], Tensor] | None = None,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    residual: Tensor | None = None,
 ) -> bool:
     """Has `out` every bit of the exact result, rounded once? Only for integer operands.
 
@@ -267,13 +268,17 @@ def is_exact(
     Arguments:
         out, a, b (Tensor): (M, N), (M, K) and (K, N), or batches of them.
         budget (float): as for `error_ratio`.
-        finish: an epilogue that is exact as well, such as a bias or relu. It is a function of the
-            float64 product and the numbers of its rows.
+        bias, activation, residual: of the call; integers, and relu, so that they are exact as well.
     """
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
     flops = 2.0 * m * n * k * math.prod(a.shape[:-2])
     rows = sample_rows(m, flops, budget or flops).to(a.device)
     expected = torch.matmul(a[..., rows, :].double(), b.double())
-    expected = (finish(expected, rows) if finish else expected).to(out.dtype)
+    if bias is not None:
+        expected = expected + bias.double()
+    expected = activate(expected, activation)
+    if residual is not None:
+        expected = expected + residual[..., rows, :].double()
+    expected = expected.to(out.dtype)
     bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[out.element_size()]
     return torch.equal(out[..., rows, :].contiguous().view(bits), expected.contiguous().view(bits))

@@ -38,8 +38,6 @@ class PackedWeightWorkload(Workload):
     b: Any
 
     def _wanted_sets(self) -> int | None:
-        if self.device.type == "meta":
-            return 1
         case = self.case
         bits = FORMATS[case.packed_format].bits
         bytes_read = case.k * (case.m * self.dtype.itemsize + case.n * bits // 8)
@@ -68,27 +66,21 @@ class PackedWeightWorkload(Workload):
     def names(self) -> dict[str, str]:
         return super().names() | {TORCH_INT4: baseline.Int4Gemm.name}
 
-    @property
-    def bytes(self) -> int | None:
-        """The least memory traffic: every operand is read once, the result is written once."""
-        tensors = [self.operands.a[0], self.packed[0].arranged(), self.operands.out[0]]
-        tensors += [tensor for tensor in (self.bias, self.residual) if tensor is not None]
-        return sum(tensor.nbytes for tensor in tensors)
+    def stored_weight(self) -> tuple[Tensor, ...]:
+        """The tensor of set 0 that a kernel reads for b."""
+        return (self.packed[0].arranged(),)
 
     @property
     def operand_error(self) -> float:
         """The largest relative error of an element of the weight as it is multiplied."""
         return ROUNDINGS * errors.UNIT_ROUNDOFF[self.dtype]
 
-    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
-        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+    def call_kernel(self, name: str, index: int) -> Tensor:
+        """Runs a kernel by name on set `index`."""
         packed = self.packed[index]
         options = self.options | packed.order._asdict() | {"kernel_name": name}
-        tensors = (self.operands.a[index], packed.arranged())
-        if keep:
-            torch.ops.tcgemm.packed_mm.out(*tensors, **options, out=self.operands.out[index])
-        else:
-            torch.ops.tcgemm.packed_mm(*tensors, **options)
+        tensors = self.operands.a[index], packed.arranged()
+        return self.call_operator(torch.ops.tcgemm.packed_mm, tensors, options, index)
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64, before kernels round the weight."""

@@ -113,9 +113,9 @@ class SubbyteWork(Work):
             return tcgemm.binary_mm(a, b, self.operation, out=out)
         return tcgemm.matmul(a, b, out=out)
 
-    def call_baseline(self, index: int) -> None:
+    def call_baseline(self, index: int) -> Tensor:
         pools = self.operands
-        baseline.gemm(pools.int8_a[index], pools.int8_b[index], pools.out[index], op=self.case.op)
+        return baseline.product(pools.int8_a[index], pools.int8_b[index], pools.out[index])
 
     def call_int8(self, index: int) -> Tensor:
         """Runs tcgemm on the int8 integers of set `index`."""

@@ -34,30 +34,20 @@ MAX_CALLS = 4096  # calls in one graph
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds per call: the median of the samples and their interquartile range.
-
-    low_us and high_us are the lower and the upper quartile.
-    """
+    """Microseconds per call: the median of the samples and their interquartile range."""
 
     us: float
     iqr_us: float
     samples: int
     total_ms: float
-    low_us: float = math.nan
-    high_us: float = math.nan
 
     @classmethod
     def of(cls, samples: Sequence[float], total_ms: float) -> Timing:
         """The timing of these samples in microseconds, which took total_ms in all."""
-        low, middle, high = _quartiles(samples)
-        return cls(middle, high - low, len(samples), total_ms, low, high)
-
-
-def _quartiles(samples: Sequence[float]) -> tuple[float, float, float]:
-    if len(samples) < 2:
-        return samples[0], samples[0], samples[0]
-    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return low, middle, high
+        if len(samples) == 1:
+            return cls(samples[0], 0.0, 1, total_ms)
+        low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return cls(middle, high - low, len(samples), total_ms)
 
 
 class _GraphRunner:
@@ -137,33 +127,6 @@ class _HostRunner:
         pass
 
 
-def _runners(
-    kind: type[_GraphRunner] | type[_HostRunner],
-    candidates: Mapping[str, Call],
-    sets: int,
-    refusals: dict[str, str] | None,
-) -> dict[str, _GraphRunner | _HostRunner]:
-    """{name: runner}. `refusals` gets the reason of a candidate that no CUDA graph captures."""
-    runners: dict[str, _GraphRunner | _HostRunner] = {}
-    try:
-        for name, call in candidates.items():
-            try:
-                runners[name] = kind(call, sets)
-            except Exception as error:
-                if refusals is None or not runners:
-                    raise
-                refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
-    except BaseException:
-        _close(runners)
-        raise
-    return runners
-
-
-def _close(runners: Mapping[str, _GraphRunner | _HostRunner]) -> None:
-    for runner in runners.values():
-        runner.close()
-
-
 def measure(
     candidates: Mapping[str, Call],
     sets: int,
@@ -202,27 +165,35 @@ def measure(
     kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
     rounds = 2 * math.ceil(min_ms / (2 * SLICE_MS))  # each order as often as the reverse
     slice_ms = min_ms / rounds
-    runners = _runners(kind, candidates, sets, refusals)
-    samples: dict[str, list[float]] = {name: [] for name in runners}
-    totals = dict.fromkeys(runners, 0.0)
     first = 2 * math.ceil(first_ms / (2 * slice_ms))
+    runners: dict[str, _GraphRunner | _HostRunner] = {}
+    samples: dict[str, list[float]] = {}
+    totals: dict[str, float] = {}
 
     def timings() -> dict[str, Timing]:
         return {name: Timing.of(samples[name], totals[name]) for name in runners}
 
-    try:
+    with contextlib.ExitStack() as stack:
+        for name, call in candidates.items():
+            try:
+                runners[name] = kind(call, sets)
+            except Exception as error:
+                if refusals is None or not runners:
+                    raise
+                refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
+            else:
+                samples[name], totals[name] = [], 0.0
+                stack.callback(runners[name].close)
         for runner in runners.values():
             runner.time_slice(slice_ms)
-        with sampler or contextlib.nullcontext():
-            for index in range(rounds):
-                for name in sorted(runners, reverse=index % 2 == 1):
-                    values, total = runners[name].time_slice(slice_ms)
-                    samples[name] += values
-                    totals[name] += total
-                if enough is not None and index + 1 == first and enough(timings()):
-                    break
-    finally:
-        _close(runners)
+        stack.enter_context(sampler or contextlib.nullcontext())
+        for index in range(rounds):
+            for name in sorted(runners, reverse=index % 2 == 1):
+                values, total = runners[name].time_slice(slice_ms)
+                samples[name] += values
+                totals[name] += total
+            if enough is not None and index + 1 == first and enough(timings()):
+                break
     return timings()
 
 

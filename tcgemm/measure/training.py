@@ -7,7 +7,8 @@ the same work.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -44,9 +45,7 @@ class Training(Work):
         self.generator = self._generator(seed)
         elements = case.m * case.k + case.n * case.k + case.m * case.n
         bytes_read = elements * self.dtype.itemsize
-        self.sets = (
-            1 if self.device.type == "meta" else operands.sets_past_cache(bytes_read, device)
-        )
+        self.sets = operands.sets_past_cache(bytes_read, device)
         self.x, self.weight, self.grad = (
             operands.Pool(self.sets, shape, self.dtype, device)
             for shape in ((case.m, case.k), (case.n, case.k), (case.m, case.n))
@@ -107,71 +106,49 @@ class Training(Work):
         with baseline.tf32_allowed(False):
             return self._step(self.layers["torch"][index], index, self.activation)
 
-    def gemms(self) -> tuple[tuple[Tensor, Tensor, Tensor | None], ...]:
-        """(a, b, bias) of y, dx, dw and dbias of set 0, in the order of `_step`."""
+    @property
+    def epilogue(self) -> dict[str, Any]:
+        """The options of the forward pass."""
+        return {"bias": self.bias, "activation": self.activation}
+
+    def products(self) -> list[dict[str, Any]]:
+        """y, dx, dw and dbias of set 0, each with the operands and the epilogue that give it."""
         x, w, grad = self.x[0], self.weight[0], self.grad[0]
         ones = torch.ones((1, self.case.m), dtype=self.dtype, device=self.device)
-        return ((x, w.t(), self.bias), (grad, w, None), (grad.t(), x, None), (ones, grad, None))
+        y, dx, dw, dbias = map(torch.atleast_2d, self.call_tcgemm(0))
+        return [
+            {"out": y, "a": x, "b": w.t(), **self.epilogue},
+            {"out": dx, "a": grad, "b": w},
+            {"out": dw, "a": grad.t(), "b": x},
+            {"out": dbias, "a": ones, "b": grad},
+        ]
 
     def check(self) -> tuple[float, bool | None]:
         """(max_error_ratio, exact) of y and of all gradients, on new data.
 
         With an activation, gradients are compared with torch's, and exact is None.
         """
-        budget = BUDGET[self.device.type] / 3
+        case, budget = self.case, BUDGET[self.device.type] / 3
         self.refill()
-        if self.activation is not None:
-            return self._check_activation(budget), None
-        ratios = [
-            errors.error_ratio(
-                torch.atleast_2d(out),
-                a,
-                b,
-                accumulation=self.case.accumulation,
-                dtype=self.case.dtype,
-                bias=bias,
-                budget=budget,
-            )
-            for out, (a, b, bias) in zip(self.call_tcgemm(0), self.gemms(), strict=True)
-        ]
-        self.refill(errors.largest_exact_integer(self.case.accumulation))
-        exact = all(
-            self._is_exact(torch.atleast_2d(out), a, b, bias, budget)
-            for out, (a, b, bias) in zip(self.call_tcgemm(0), self.gemms(), strict=True)
-        )
-        self.refill()
+        products, exact = self.products(), None
+        checked = products if self.activation is None else products[:1]
+        common = {"accumulation": case.accumulation, "dtype": case.dtype, "budget": budget}
+        ratios = [errors.error_ratio(**product, **common) for product in checked]
+        if self.activation is None:
+            self.refill(errors.largest_exact_integer(case.accumulation))
+            exact = all(errors.is_exact(**product, budget=budget) for product in self.products())
+            self.refill()
+        else:
+            ratios += self._distances([product["out"] for product in products[1:]])
         worst = float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
         return worst, exact
 
-    def _check_activation(self, budget: float) -> float:
-        """The error of y over its bound, or the distance of a gradient from torch's over DISTANCE:
-        the larger of them."""
-        (y, *gradients), (_, *references) = self.call_tcgemm(0), self.call_baseline(0)
-        ratios = [
-            errors.error_ratio(
-                y,
-                self.x[0],
-                self.weight[0].t(),
-                accumulation=self.case.accumulation,
-                dtype=self.case.dtype,
-                bias=self.bias,
-                activation=self.activation,
-                budget=budget,
-            )
-        ]
-        for gradient, reference in zip(gradients, references, strict=True):
+    def _distances(self, gradients: Sequence[Tensor]) -> Iterator[float]:
+        """The distance of each gradient of set 0 from torch's, over DISTANCE."""
+        for gradient, reference in zip(gradients, self.call_baseline(0)[1:], strict=True):
             difference = (gradient.float() - reference.float()).norm() / reference.float().norm()
-            ratios.append(float(difference) / DISTANCE)
-        return float("nan") if any(ratio != ratio for ratio in ratios) else max(ratios)
-
-    @staticmethod
-    def _is_exact(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None, budget: float) -> bool:
-        def finish(result: Tensor, rows: Tensor) -> Tensor:
-            return result if bias is None else result + bias.double()
-
-        return errors.is_exact(out, a, b, budget=budget, finish=finish)
+            yield float(difference) / DISTANCE
 
     def plan_on(self, device: str | None = None) -> Plan:
         """The plan of the forward pass."""
-        epilogue = {"bias": self.bias, "activation": self.activation}
-        return plan(self.x[0], self.weight[0].t(), **epilogue, device=device)
+        return plan(self.x[0], self.weight[0].t(), **self.epilogue, device=device)

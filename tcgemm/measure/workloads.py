@@ -44,7 +44,6 @@ from tcgemm.measure.work import (
     sparse_baseline,
 )
 from tcgemm.operands.sparse.tensor import SparseTensor24
-from tcgemm.ops.activations import activate
 from tcgemm.ops.prepared import Prepared
 from tcgemm.typing import Activation
 
@@ -74,7 +73,6 @@ class Workload(Work):
     sets: int
     generator: torch.Generator | None
     operands: Operands
-    out_dtype: torch.dtype
     activation: Activation | None
     bias: Tensor | None
     residual: Tensor | None
@@ -107,7 +105,6 @@ class Workload(Work):
         self.sets = self.operands.sets
         self.linears, self.sparse_call = None, None
         self.refill()
-        self.out_dtype = self.operands.out[0].dtype
         self.activation = case.activation
         self.bias = self._extra((case.n,)) if "bias" in case.terms else None
         self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
@@ -116,10 +113,8 @@ class Workload(Work):
         self.options = self._options()
 
     def _wanted_sets(self) -> int | None:
-        """The number of sets for a sparse weight, of which a GEMM reads half, and for "meta". None
-        means that Operands.build counts the bytes."""
-        if self.device.type == "meta":
-            return 1
+        """The number of sets for a sparse weight, of which a GEMM reads half. None means that
+        Operands.build counts the bytes."""
         if "sparse" not in self.case.terms:
             return None
         elements = self.case.k * (self.case.m + self.case.n // 2)
@@ -160,7 +155,7 @@ class Workload(Work):
         return tcgemm.nn.SparseLinear24.from_linear(linear).eval()
 
     def _extra(self, shape: tuple[int, ...]) -> Tensor:
-        extra = torch.empty(shape, dtype=self.out_dtype, device=self.device)
+        extra = torch.empty(shape, dtype=self.operands.out[0].dtype, device=self.device)
         return extra.normal_(generator=self.generator)
 
     def _scales(self) -> tuple[Tensor | None, Tensor | None]:
@@ -185,14 +180,22 @@ class Workload(Work):
     @property
     def bytes(self) -> int | None:
         """The least memory traffic: every operand is read once, the result is written once."""
-        tensors = [self.operands.a[0], self.operands.b[0], self.operands.out[0]]
+        tensors = [self.operands.a[0], *self.stored_weight(), self.operands.out[0]]
+        tensors += [self.bias, self.residual, self.scale_a, self.scale_b]
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+    def stored_weight(self) -> tuple[Tensor, ...]:
+        """The tensors of set 0 that a kernel reads for b."""
         weight = self.weights[0]
         if isinstance(weight, SparseTensor24):
             values, metadata, tiles = weight.stored()
-            tensors[1:2] = [values, metadata if tiles is None else tiles]
-        extra = (self.bias, self.residual, self.scale_a, self.scale_b)
-        tensors += [tensor for tensor in extra if tensor is not None]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            return values, metadata if tiles is None else tiles
+        return (self.operands.b[0],)
+
+    @property
+    def epilogue(self) -> dict[str, Any]:
+        """The terms after the product, by the names of tcgemm's options."""
+        return {"bias": self.bias, "activation": self.activation, "residual": self.residual}
 
     @property
     def operand_error(self) -> float:
@@ -206,10 +209,7 @@ class Workload(Work):
             precision = case.accumulation
         elif case.dtype in PRECISIONS:
             precision = PRECISIONS[case.dtype]
-        options = {
-            "bias": self.bias,
-            "activation": self.activation,
-            "residual": self.residual,
+        options = self.epilogue | {
             "acc_dtype": torch.float16 if case.accumulation == "f16" else None,
             "precision": precision,
             "scale_a": self.scale_a,
@@ -217,33 +217,35 @@ class Workload(Work):
         }
         return {name: value for name, value in options.items() if value is not None} | self.asked
 
-    def call_tcgemm(self, index: int, keep: bool = True) -> object:
-        """Runs tcgemm on set `index`, into operands.out[index], or else into a new tensor."""
-        a, b = self.operands.a[index], self.b[index]
-        if self.linears is not None:
-            result = self.linears[index](a)
-            if keep:
-                self.operands.out[index].copy_(result)
-            return None
-        options = dict(self.options)
-        out: dict[str, Any] = {"out": self.operands.out[index]} if keep else {}
-        if self.case.kernel:
-            self.call_kernel(self.case.kernel, index, keep)
-        elif self.case.op == "linear":
-            bias = options.pop("bias", None)
-            tcgemm.linear(a, self.weights[index], bias, **options, **out)
-        else:
-            getattr(tcgemm, self.case.op)(a, b, **options, **out)
-        return None
+    def out(self, index: int) -> dict[str, Any]:
+        """The option for the memory of the result of set `index`. Where host time is measured there
+        is none: the call allocates its result, as a user's call does."""
+        return {"out": self.operands.out[index]} if self.case.graph else {}
 
-    def call_kernel(self, name: str, index: int, keep: bool = True) -> None:
-        """Runs a kernel by name on set `index`; `keep` as in `call_tcgemm`."""
+    def call_tcgemm(self, index: int) -> Tensor:
+        a = self.operands.a[index]
+        if self.linears is not None:
+            return self.linears[index](a)
+        if self.case.kernel:
+            return self.call_kernel(self.case.kernel, index)
+        if self.case.op == "linear":
+            return tcgemm.linear(a, self.weights[index], **self.options, **self.out(index))
+        multiply = getattr(tcgemm, self.case.op)
+        return multiply(a, self.b[index], **self.options, **self.out(index))
+
+    def call_kernel(self, name: str, index: int) -> Tensor:
+        """Runs a kernel by name on set `index`."""
         options = {"bias": None, "residual": None, **self.options, "kernel_name": name}
-        a, b = self.operands.a[index], self.b[index]
-        if keep:
-            torch.ops.tcgemm.scaled_mm.out(a, b, **options, out=self.operands.out[index])
-        else:
-            torch.ops.tcgemm.scaled_mm(a, b, **options)
+        tensors = self.operands.a[index], self.b[index]
+        return self.call_operator(torch.ops.tcgemm.scaled_mm, tensors, options, index)
+
+    def call_operator(
+        self, operator: Any, tensors: tuple[Any, ...], options: dict[str, Any], index: int
+    ) -> Tensor:
+        """Calls an operator of tcgemm for the result of set `index`."""
+        out = self.out(index)
+        result = (operator.out if out else operator)(*tensors, **options, **out)
+        return out.get("out", result)
 
     def self_baseline(self) -> Call:
         """The call of the second baseline, another GEMM of tcgemm, on the same data."""
@@ -273,73 +275,61 @@ class Workload(Work):
         kernel = {"kernel": self.case.kernel} if self.case.kernel else {}
         return plan(a, b, **self.options, **kernel, device=device)
 
-    def call_baseline(self, index: int, keep: bool = True) -> object:
-        """Runs the baseline on set `index`; `keep` as in `call_tcgemm`."""
+    def call_baseline(self, index: int) -> Tensor:
         case, pools = self.case, self.operands
         library = sparse_baseline(case)
         if library is not None:
             if self.sparse_call is None:
                 weights = [b.t() for b in pools.b.views]
                 self.sparse_call = library(weights, pools.a[0], **self.asked)
-            self.sparse_call(pools.a[index], index)
-        elif case.op != "linear":
-            self.call_dense_baseline(index, keep)
-        elif in_one_call(case):
-            self.call_in_one(index, keep)
-        else:
-            self.call_product(baseline.product, index)
-        return None
+            return self.sparse_call(pools.a[index], index)
+        return self.call_in_one(index) if in_one_call(case) else self.call_dense_baseline(index)
 
-    def call_in_one(self, index: int, keep: bool = True) -> Tensor:
-        """Runs torch's one call for the epilogue on set `index`; `keep` as in `call_tcgemm`."""
-        a, b = self.operands.a[index], self.operands.b[index]
-        out = self.operands.out[index] if keep else None
-        if self.residual is not None:
-            return torch.addmm(self.residual, a, b, out=out)
-        assert self.bias is not None
-        gelu = self.activation != "relu"
-        return baseline.addmm_activation(a, b.mT, self.bias, gelu=gelu, out=out)
+    def call_in_one(self, index: int) -> Tensor:
+        """Runs torch's one call for the epilogue on set `index`."""
+        pools = self.operands
+        return baseline.in_one_call(
+            pools.a[index], pools.b[index], **self.out(index), **self.epilogue
+        )
 
-    def call_dense_baseline(self, index: int, keep: bool = True, accumulation: str = "") -> None:
-        """Runs torch's dense GEMM on set `index`; `keep` as in `call_tcgemm`.
+    def call_dense_baseline(self, index: int, accumulation: str = "") -> Tensor:
+        """Runs torch's dense calls on set `index`. accumulation: of torch, if not the case's."""
+        out = self.out(index) if self.case.op != "linear" else {}
+        return self.call_product(baseline.product, index, accumulation, **out)
 
-        accumulation: of torch, if it is not the case's.
-        """
-        case, pools = self.case, self.operands
-        a, b, out = pools.a[index], pools.b[index], pools.out[index] if keep else None
-        ways = {"tf32": case.dtype == "tf32", "accumulation": accumulation or case.accumulation}
-        baseline.gemm(a, b, out, op=case.op, scales=self._both_scales(), **ways)
-
-    def _both_scales(self) -> tuple[Tensor, Tensor]:
-        if self.scale_a is None or self.scale_b is None:
-            return self.one, self.one
-        return self.scale_a, self.scale_b
-
-    def call_product(self, function: Callable[..., Tensor], index: int) -> Tensor:
+    def call_product(
+        self,
+        function: Callable[..., Tensor],
+        index: int,
+        accumulation: str = "",
+        **out: Tensor,
+    ) -> Tensor:
         """Runs baseline.product, or the same compiled, on set `index`."""
-        a, b = self.operands.a[index], self.operands.b[index]
-        with baseline.tf32_as_asked(a, self.case.dtype == "tf32"):
-            options = {"bias": self.bias, "activation": self.activation, "residual": self.residual}
-            options |= {"scales": self._both_scales(), "fast": self.case.accumulation == "fast"}
-            return function(a, b, op=self.case.op, **options)
+        case, a, b = self.case, self.operands.a[index], self.operands.b[index]
+        sums = accumulation or case.accumulation
+        one_each = self.scale_a is None or self.scale_b is None
+        scales = (self.one, self.one) if one_each else (self.scale_a, self.scale_b)
+        with baseline.settings(a, tf32=case.dtype == "tf32", accumulation=sums):
+            options = self.epilogue | {"scales": scales, "fast": sums == "fast"}
+            return function(a, b, op=case.op, **options, **out)
 
     def candidates(self) -> dict[str, Call]:
-        """The calls to time. For host time, a call allocates its result, as a user's call does."""
-        case, keep = self.case, self.case.graph
-        calls: dict[str, Call] = {"tcgemm": lambda index: self.call_tcgemm(index, keep)}
+        """The calls to time."""
+        case = self.case
+        calls: dict[str, Call] = {"tcgemm": self.call_tcgemm}
         if case.self_baseline:
             calls[SELF_BASELINES[case.self_baseline]] = self.self_baseline()
         if not case.baseline:
             return calls
-        calls[TORCH] = lambda index: self.call_baseline(index, keep)
+        calls[TORCH] = self.call_baseline
         # torch's GEMM of integers has no bf16 result
         if case.graph and sparse_baseline(case) is not None and not self.asked:
             calls[DENSE] = self.call_dense_baseline
         if case.accumulation == "f16":
-            calls[F32_SUMS] = lambda index: self.call_dense_baseline(index, keep, "f32")
+            calls[F32_SUMS] = lambda index: self.call_dense_baseline(index, "f32")
         is_float = case.dtype in (*FLOATS, "f32")
         if case.op == "linear" and case.epilogue == ALSO_FUSED and is_float:
-            calls[FUSED] = lambda index: self.call_in_one(index, keep)
+            calls[FUSED] = self.call_in_one
         return calls
 
     def names(self) -> dict[str, str]:
@@ -354,8 +344,7 @@ class Workload(Work):
         """How far the result of cuSPARSELt is from tcgemm's, in the Frobenius norm."""
         if TORCH not in timings or self.sparse_call is None:
             return {}
-        self.call_tcgemm(0)
-        result = self.operands.out[0].float()
+        result = self.call_tcgemm(0).float()
         difference = self.sparse_call(self.operands.a[0], 0).float() - result
         return {"torch_apart": round(float(difference.norm() / result.norm()), 6)}
 
@@ -368,9 +357,8 @@ class Workload(Work):
 
     def check(self) -> Checks:
         """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
-        data = self.refill().poison()
-        self.call_tcgemm(0)
-        ratio = self.error_ratio(data.out[0])
+        self.refill().poison()
+        ratio = self.error_ratio(self.call_tcgemm(0))
         exact = self._exact() if self.activation in (None, "relu") else None
         self.refill()
         return ratio, exact
@@ -383,16 +371,14 @@ class Workload(Work):
             accumulation=self.case.accumulation,
             dtype=self.case.dtype,
             budget=budget or BUDGET[self.device.type],
-            bias=self.bias,
-            activation=self.activation,
-            residual=self.residual,
+            **self.epilogue,
             operand_error=self.operand_error,
         )
 
     def _exact(self) -> bool | None:
         """Is the result exact on integers? With powers of two as scales, every sum is exact."""
         largest = errors.largest_exact_integer(self.case.accumulation)
-        data = self.refill(largest).poison()
+        self.refill(largest).poison()
         originals = {}
         for name in ("bias", "residual", "scale_a", "scale_b"):
             tensor = getattr(self, name)
@@ -404,15 +390,8 @@ class Workload(Work):
             else:
                 tensor.random_(-largest, largest + 1, generator=self.generator)
 
-        def finish(result: Tensor, rows: Tensor) -> Tensor:
-            if self.bias is not None:
-                result = result + self.bias.double()
-            result = activate(result, self.activation)
-            return result if self.residual is None else result + self.residual[rows].double()
-
-        self.call_tcgemm(0)
-        budget = BUDGET[self.device.type]
-        exact = errors.is_exact(data.out[0], *self.multiplied(), budget=budget, finish=finish)
+        result, budget = self.call_tcgemm(0), BUDGET[self.device.type]
+        exact = errors.is_exact(result, *self.multiplied(), budget=budget, **self.epilogue)
         for name, values in originals.items():
             getattr(self, name).copy_(values)
         return exact

@@ -72,7 +72,7 @@ class LayerWork(Workload):
         """Bytes of memory traffic; None for a layer of another kind than torch's."""
         return super().bytes if self.rounds_as_torch else None
 
-    def call_tcgemm(self, index: int, keep: bool = True) -> torch.Tensor:
+    def call_tcgemm(self, index: int) -> torch.Tensor:
         """Calls the swapped layer with the weights and the input of one set."""
         return self.swapped[index](self.operands.a[index])
 

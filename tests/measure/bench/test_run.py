@@ -45,13 +45,10 @@ def test_a_run_measures_resumes_and_records(tmp_path, capsys, monkeypatch):
 def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
     original = workloads.Workload.call_tcgemm
 
-    def call_tcgemm(self, index, keep=True):
+    def call_tcgemm(self, index):
         if self.case.m == 65:
             raise RuntimeError("No kernel fits.")
-        if self.case.m == 64:
-            self.operands.out[index].zero_()
-        else:
-            original(self, index, keep)
+        return original(self, index) * (self.case.m != 64)
 
     monkeypatch.setattr(workloads.Workload, "call_tcgemm", call_tcgemm)
     arguments = ("--set", "smoke", "--layout", "TN", "--dtype", "f32", "--out", str(tmp_path))

@@ -79,9 +79,9 @@ def test_a_forced_kernel_reaches_the_operator(monkeypatch):
         lambda self, *options: names.append(self.kernel_name) or keywords(self, *options),
     )
     case = cases_of("smoke-sparse", ("bf16",), None, "128x64")[0]
-    work = workloads.Workload(case, "cpu")
-    work.call_tcgemm(0)
-    work.call_tcgemm(0, keep=False)
+    for graph in (True, False):
+        work = workloads.Workload(replace(case, graph=graph), "cpu")
+        work.call_tcgemm(0)
     assert names == ["128x64", "128x64"] and case.set == "smoke-sparse:128x64"
     assert "128x64x64" in work.plan_on().kernel and work.plan_on().kernel.endswith("_sparse")
 
