@@ -48,7 +48,8 @@ def _cases_of(name: str) -> list[Row]:
     return [case_fields(case, "cuda") for case in cases(name)]
 
 
-def _all(row: Row) -> bool:
+def every(row: Row) -> bool:
+    """True: the condition of those that take every row."""
     return True
 
 
@@ -189,7 +190,7 @@ def _float8(name: str, least: float, accumulation: str, scales: str) -> list[Tar
 def _time(us: float, name: str, fields: Mapping[str, Any]) -> Target:
     """The target of a time of what is sparse."""
     text = f"{us:.0f} us / {name}"
-    return Target(text, 1.0, SPARSE | fields, None, _all, within=us, each=True)
+    return Target(text, 1.0, SPARSE | fields, None, every, within=us, each=True)
 
 
 def _drawn(name: str) -> Target:
@@ -198,7 +199,7 @@ def _drawn(name: str) -> Target:
     limit = round(lowest - DRAWN_LOWEST, 4) if lowest else ANY
     few_rows = None if name in ("few-rows", "long-k") else False
     fields, mean = {"set": f"drawn-{name}"}, round(least - DRAWN_MEAN, 4)
-    return Target(f"drawn {name}", mean, fields, limit, _all, few_rows=few_rows)
+    return Target(f"drawn {name}", mean, fields, limit, every, few_rows=few_rows)
 
 
 TARGETS = (
@@ -213,7 +214,7 @@ TARGETS = (
     ),
     Target("step of nn.Linear x torch.nn.Linear", 1.01, STEP, ANY, _grid),
     Target("step with gelu x Linear and GELU", 1.03, GELU_STEP, ANY, _grid),
-    Target("batches x torch.bmm", 1.06, BATCH, 0.97, _all),
+    Target("batches x torch.bmm", 1.06, BATCH, 0.97, every),
     Target("s8 TN x torch._int_mm", 1.6, S8 | {"layout": "TN"}, ANY, _even),
     Target("s8 NN x our own TN", 0.93, S8 | {"layout": "NN"}, shapes=_even, against=OWN_TN),
     *_float8("e4m3 fast", 1.02, "fast", "tensor"),
@@ -228,16 +229,16 @@ TARGETS = (
     Target("each f32 1024 x torch.mm", 2.0, PLAIN_F32, shapes=_cubes(1024), each=True),
     Target("each f32 512 x torch.mm", 1.2, PLAIN_F32, shapes=_cubes(512), each=True),
     Target("f32 spread, 2048 to 8192 x torch.mm", 2.2, SPREAD_F32, ANY),
-    Target("f16 2:4 x cuSPARSELt", 1.03, F16_SPARSE, shapes=_all),
+    Target("f16 2:4 x cuSPARSELt", 1.03, F16_SPARSE, shapes=every),
     Target("f16 2:4 from 4096^3 x our own dense", 1.4, F16_SPARSE, None, _from_edge, OWN_DENSE),
-    Target("bf16 2:4 x cuSPARSELt", 1.03, BF16_SPARSE, shapes=_all),
+    Target("bf16 2:4 x cuSPARSELt", 1.03, BF16_SPARSE, shapes=every),
     Target("bf16 2:4 from 4096^3 x our own dense", 1.4, BF16_SPARSE, None, _from_edge, OWN_DENSE),
     Target("s8 2:4 x cuSPARSELt", 1.03, S8_SPARSE | {"epilogue": "sparse"}),
     Target("s8 2:4 to bf16 x cuSPARSELt", 1.03, S8_SPARSE | {"epilogue": "sparse+to-bf16"}),
     Target("e4m3 2:4 x cuSPARSELt", 1.03, SPARSE | {"dtype": "e4m3", "epilogue": "sparse"}),
-    Target("tf32 1:2 x torch.mm, dense", 1.6, SPARSE | {"dtype": "tf32"}, shapes=_all),
+    Target("tf32 1:2 x torch.mm, dense", 1.6, SPARSE | {"dtype": "tf32"}, shapes=every),
     Target(
-        *("bf16 2:4, few rows x our own dense", 1.4, BF16_SPARSE, None, _all, OWN_DENSE),
+        *("bf16 2:4, few rows x our own dense", 1.4, BF16_SPARSE, None, every, OWN_DENSE),
         few_rows=True,
     ),
     _time(70.0, "prune and compress bf16", {"function": "compress", "dtype": "bf16"}),
@@ -245,7 +246,7 @@ TARGETS = (
     _time(200.0, "transposable prune bf16", {"function": "prune"}),
     _time(15.0, "host time of each sparse linear", {"function": "linear"}),
     *(
-        Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, _all, few_rows=None)
+        Target(f"bf16 {name} x torch.mm", least, {"set": name}, lowest, every, few_rows=None)
         for name, (least, lowest) in THIN.items()
     ),
     *map(_drawn, ("few-rows", "long-k", *drawn.FAMILIES)),

@@ -34,12 +34,9 @@ WITHOUT_H100 = """## NVIDIA H100
 
 No products were measured beside torch's on an H100. The planner uses measured rates of its memory,
 its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
-# Picture -> its title.
-RATIOS, SQUARES, F32, MODELS = (
-    f"{name}_{{gpu}}.{end}"
-    for name, end in (("ratios", "svg"), ("squares", "png"), ("f32", "png"), ("models", "svg"))
-)
-TITLES = {
+RATIOS, SQUARES = "ratios_{gpu}.svg", "squares_{gpu}.png"
+F32, MODELS = "f32_{gpu}.png", "models_{gpu}.svg"
+TITLES = {  # of the pictures
     RATIOS: "x torch's speed by kind of product",
     SQUARES: "Square products, x torch's speed by size",
     F32: "Errors by K, and rates by size",

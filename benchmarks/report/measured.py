@@ -114,10 +114,10 @@ def shown(measured: Results) -> list[Row]:
 
 def title_of(row: Row) -> str:
     """The title of the panels of a row."""
-    task = f"Training step, {row['batch']} x {row['tokens']} tokens"
-    if row["task"] == DECODE:
-        task = f"Decode, {row['batch']} sequence{'s' * (row['batch'] > 1)}, {CALLS[row['graph']]}"
-    return f"{task}: x torch's speed"
+    if row["task"] != DECODE:
+        return f"Training step, {row['batch']} x {row['tokens']} tokens: x torch's speed"
+    sequences = f"{row['batch']} sequence{'s' * (row['batch'] > 1)}"
+    return f"Decode, {sequences}, {CALLS[row['graph']]}: x torch's speed"
 
 
 def models(measured: Results) -> "_plots.Figure | None":
@@ -133,32 +133,35 @@ def models(measured: Results) -> "_plots.Figure | None":
 # Lines
 
 
-def curves(table: dict[str, Any], end: str) -> Lines:
-    """The curves whose labels end so, without what overflowed and float64, which is far below."""
+def curves(table: dict[str, Any], ends: dict[str, str]) -> dict[str, Lines]:
+    """The panels of curves: {title: those whose labels end so}.
+
+    They are without what overflowed, and without float64, which is far below.
+    """
     return {
-        label.removesuffix(end): {int(x): y for x, y in points.items() if y is not None}
-        for label, points in table["curves"].items()
-        if label.endswith(end) and not label.startswith("float64")
+        title: {
+            label.removesuffix(end): {int(x): y for x, y in points.items() if y is not None}
+            for label, points in table["curves"].items()
+            if label.endswith(end) and not label.startswith("float64")
+        }
+        for title, end in ends.items()
     }
 
 
 def sums(results: dict[str, Any]) -> "_plots.Figure":
     """The error over K of every way to add."""
-    table, names = results["outside"][1], ("K", "rms error, 2^-24 |A||B|")
-    panels = {
-        "normal data": curves(table, ", normal"),
-        "uniform data in [0, 1)": curves(table, ", uniform"),
-    }
+    ends = {"normal data": ", normal", "uniform data in [0, 1)": ", uniform"}
+    panels, names = curves(results["outside"][1], ends), ("K", "rms error, 2^-24 |A||B|")
     return _plots.line_panels("Errors of long sums on an H200", panels, names, 2, yscale="log")
 
 
 def chain(results: dict[str, Any]) -> "_plots.Figure":
     """The error of a chain of products on an emulated A100."""
-    table, names = results["chain"][0], ("N", "error / result")
-    panels = {
-        "rounded before both chains": curves(table, ", low init, A100"),
-        "rounded on the GPU alone": curves(table, ", FP32 init, A100"),
+    ends = {
+        "rounded before both chains": ", low init, A100",
+        "rounded on the GPU alone": ", FP32 init, A100",
     }
+    panels, names = curves(results["chain"][0], ends), ("N", "error / result")
     title = "A chain of N products by mma.m16n8k8 on an A100"
     return _plots.line_panels(title, panels, names, 2, yscale="log", widest=5)
 

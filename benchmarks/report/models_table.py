@@ -44,7 +44,7 @@ def cell(row: Row) -> str:
     facts, tokens = row["facts"], row["batch"] * (row["tokens"] if row["task"] == TRAIN else 1)
     rate = tokens / row["us"] * 1e6
     parts = [f"{rate:.4g}" if rate < 1e4 else f"{round(rate, -2):.0f}"]
-    parts += [f"**{row['ratios'].get(TORCH, 1.0):.2f}**"]
+    parts.append(f"**{row['ratios'].get(TORCH, 1.0):.2f}**")
     parts += [f"{facts['peak_bytes'] / 1e9:.2f} GB"] if "peak_bytes" in facts else []
     parts += [f"loss {facts['loss']:.3f}"] if "loss" in facts else []
     parts += [f"{100 * facts['error']:.2g} %"] if "error" in facts else []
@@ -57,24 +57,13 @@ def line_of(row: Row) -> str:
     return text if row["task"] == TRAIN else f"{text}, {CALLS[row['graph']]}"
 
 
-def table(rows: list[Row], gpu: str) -> str:
-    """One line a model, number of sequences and mode; one column a variant."""
-    names = dict.fromkeys(row["function"] for row in in_order(rows))
-    cells = {(line_of(row), row["function"]): cell(row) + current.mark(row, gpu) for row in rows}
-    return grid(cells, names)
-
-
-def failures(rows: list[Row]) -> list[str]:
-    """One line for each variant that could not be measured, with the reason."""
-    return [
-        f"- {row['function']}, {row['task']}, {line_of(row)}: {row['why']}"
-        for row in rows
-        if row["us"] is None
-    ]
-
-
 def parts(measured: Results, picture: list[str]) -> list[str]:
-    """Titles, notes and tables of a file, with the lines of its picture; nothing without rows."""
+    """Titles, notes and tables of a file, with the lines of its picture; nothing without rows.
+
+    A table has one line a model, number of sequences and mode; one column a variant. Variants that
+    could not be measured are listed below it with the reason.
+    """
+    gpu = measured.header.get("gpu", "")
     rows = [row for row in measured.rows if row["set"] == "models"]
     if not rows:
         return []
@@ -83,7 +72,15 @@ def parts(measured: Results, picture: list[str]) -> list[str]:
     result += picture
     for task, title in TITLES.items():
         if part := [row for row in rows if row["task"] == task]:
-            result += [f"#### {title}", NOTES[task], table(part, measured.header.get("gpu", ""))]
-            if sentences := failures(part):
-                result.append("\n".join(sentences))
+            names = dict.fromkeys(row["function"] for row in in_order(part))
+            cells = {
+                (line_of(row), row["function"]): cell(row) + current.mark(row, gpu) for row in part
+            }
+            result += [f"#### {title}", NOTES[task], grid(cells, names)]
+            failures = [
+                f"- {row['function']}, {task}, {line_of(row)}: {row['why']}"
+                for row in part
+                if row["us"] is None
+            ]
+            result += ["\n".join(failures)] if failures else []
     return result

@@ -16,7 +16,7 @@ from statistics import geometric_mean as mean
 from typing import NamedTuple
 
 from benchmarks import current
-from benchmarks.targets import is_cube, set_of
+from benchmarks.targets import every, is_cube, set_of
 from tcgemm import _plots, _tables
 from tcgemm._plots import GREEN, INK, RED, SOFT
 from tcgemm.measure import cases
@@ -118,24 +118,20 @@ def _is_large_cube(row: Row) -> bool:
     return row["function"] == "mm" and is_cube(row) and row["m"] >= 2048
 
 
-def _any(row: Row) -> bool:
-    return True
-
-
 # The ratios that the lines name, by a word: the kind of their products, and which of these.
 SPANS: dict[str, tuple[str, Callable[[Row], bool]]] = {
     "f32": ("f32", _is_large_cube),
     "int8_tn": ("s8", lambda row: _is_large_cube(row) and row["layout"] == "TN"),
     "int8_other": ("s8", lambda row: _is_large_cube(row) and row["layout"] != "TN"),
     "odd": (UNEVEN, lambda row: row["m"] % 2 == 1 and row["m"] >= 2047),
-    "sparse": (SPARSE, _any),
+    "sparse": (SPARSE, every),
     "packed_few": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] <= 16),
     "packed_many": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] >= 512),
     "aligned": (
         EVEN,
         lambda row: min(row["m"], row["n"]) > SHORT_SIDE and row["set"] != "long-k",
     ),
-    "fp8": ("e4m3", _any),
+    "fp8": ("e4m3", every),
     "few_rows": (EVEN, lambda row: row["set"] == "small-m"),
     "long_k": (EVEN, lambda row: row["set"] == "long-k"),
 }

@@ -9,8 +9,9 @@ from benchmarks.report.tables import grid, size_of
 from tcgemm import _tables
 from tcgemm.measure import results
 from tcgemm.measure.cases import CLIFF
-from tcgemm.measure.results import Results, Row
+from tcgemm.measure.results import Results
 
+WORST = 5  # so many losses are named
 # The words of an outcome in a table. "so far" is added where repetitions are missing.
 WORDS = {"PASS": "met", "MISS": "missed", "UNCLEAR": "not clear"}
 TARGETS_NOTE = (
@@ -22,17 +23,6 @@ CLIFF_NOTE = (
     "fastest: 1 is ideal. TMA reads rows whose length is a multiple of 16 bytes. Where K is none, "
     "operands are copied first."
 )
-
-
-def losses(rows: list[Row], count: int = 5) -> list[str]:
-    """The cases with the lowest speed relative to torch."""
-    behind = [(speed, row) for row in rows if (speed := ratio(row)) and speed < 1]
-    behind.sort(key=lambda pair: pair[0])
-    return [
-        f"{row['function']} {row['dtype']} {row['layout']} {size_of(row)} {speed:.2f} "
-        f"({row['kernel']})"
-        for speed, row in behind[:count]
-    ]
 
 
 def text(measured: Results) -> str:
@@ -64,9 +54,13 @@ def text(measured: Results) -> str:
     failures = [row for row in rows if row["us"] is None or row["exact"] is False]
     if failures:
         result += f" {len(failures)} cases failed: see results/{results.file_name(head['gpu'])}."
-    if slowest := losses(rows):
-        result += "\n\nFurthest behind torch: " + "; ".join(slowest) + "."
-    return result
+    slowest = sorted((row for row in rows if (ratio(row) or 1) < 1), key=ratio)[:WORST]
+    losses = [
+        f"{row['function']} {row['dtype']} {row['layout']} {size_of(row)} {ratio(row):.2f} "
+        f"({row['kernel']})"
+        for row in slowest
+    ]
+    return f"{result}\n\nFurthest behind torch: {'; '.join(losses)}." if losses else result
 
 
 def target_parts(measured: Results) -> list[str]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks import current
 from benchmarks.report.overview import PACKED, ratio
-from benchmarks.targets import EDGE, cliff_axis, is_cube, set_of
+from benchmarks.targets import EDGE, cliff_axis, every, is_cube, set_of
 from tcgemm import _tables
 from tcgemm.measure import cases, results
 from tcgemm.measure.case import FORWARD, OPERAND_TERMS, PASSES
@@ -21,10 +21,6 @@ PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others an
 DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")
 CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
 LONG_US = 1000.0  # from here on, a time is shown in milliseconds
-
-
-def _any(row: Row) -> bool:
-    return True
 
 
 def _is_pass(row: Row) -> bool:
@@ -68,7 +64,7 @@ class Section(NamedTuple):
 
     title: str
     sets: Sequence[str]  # (): host times of any set
-    condition: Callable[[Row], bool] = _any
+    condition: Callable[[Row], bool] = every
     on_page: bool = True
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
