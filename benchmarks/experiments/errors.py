@@ -25,15 +25,16 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 import tcgemm
 from benchmarks.experiments import patterns
-from tcgemm.measure import baseline, errors, kernel_name, machine, results, telemetry
+from tcgemm.measure import baseline, errors, kernel_name, machine, results
+from tcgemm.measure.operands import in_layout
 from tcgemm.measure.results import Aims, Row
 from tcgemm.measure.run import Conditions
 from tcgemm.typing import Layout
@@ -162,16 +163,15 @@ def measure(
     us = round((time.perf_counter() - start) * 1e6, 1)
     own = reference.errors(out)
     other = bound(device, k) if torch_gemm is None else reference.errors(torch_gemm(a, b))
-    facts = {
+    kernel = kernel_name(a, b, precision="highest") if a.is_cuda else "cpu"
+    row = Errors(data, layout, m, n, k).case | results.EMPTY
+    row |= {"kernel": kernel, "us": us, "iqr_us": 0.0, "date": machine.now()}
+    row["facts"] = {
         "errors": own,
         "baseline": "bound" if torch_gemm is None else "torch.mm",
         "baseline_errors": other,
         "measured": _kept(reference.measured.double().mean().item()),
     }
-    kernel = kernel_name(a, b, precision="highest") if a.is_cuda else "cpu"
-    times = {"us": us, "iqr_us": 0.0, "date": machine.now()}
-    row = case_of(data, layout, m, n, k) | results.EMPTY | times
-    row |= {"kernel": kernel, "facts": facts}
     if data not in NOT_COMPARED:
         largest = max(excess(row).values())
         row["max_error_ratio"] = round(largest, 4) if math.isfinite(largest) else None
@@ -179,56 +179,52 @@ def measure(
     return row
 
 
-def case_of(data: str, layout: Layout, m: int, n: int, k: int) -> Row:
-    """The fields of a row that say what it is about."""
-    sizes = {"layout": layout, "m": m, "n": n, "k": k, "accumulation": "f32"}
-    product = {"set": SET, "function": "mm", "dtype": "f32"} | sizes
-    return product | results.DEFAULTS | {"data": data}
-
-
-@dataclass
-class Errors:
-    """The job of one pattern, layout and size: a row for each K."""
+class Errors(NamedTuple):
+    """The job of one row."""
 
     data: str
     layout: Layout
-    size: int
-    depths: tuple[int, ...]
+    m: int
+    n: int
+    k: int
 
     @property
     def name(self) -> str:
         """The job in a few words."""
-        return f"{SET} {self.data} {self.layout} {self.size}x{self.size}"
+        return f"{SET} {self.data} {self.layout} {self.m}x{self.n}x{self.k}"
+
+    @property
+    def case(self) -> Row:
+        """The fields of the row that say what it is about."""
+        data, *sizes = self._asdict().items()
+        product = {"set": SET, "function": "mm", "dtype": "f32"} | dict(sizes)
+        return product | {"accumulation": "f32"} | results.DEFAULTS | dict([data])
 
     def cases(self, device: torch.device) -> list[Row]:
-        """The case of each row."""
-        size = self.size
-        return [case_of(self.data, self.layout, size, size, k) for k in self.depths]
+        """The case of its row."""
+        return [self.case]
 
     def measure(self, conditions: Conditions, aims: Aims, earlier: Row | None) -> list[Row]:
-        """The rows."""
-        device, size = conditions.device, self.size
-        torch_gemm = torch_mm if device.type == "cuda" else None
-        with telemetry.Sampler(conditions.device) as sampler:
-            rows = [
-                measure(self.data, self.layout, size, size, k, device, torch_gemm=torch_gemm)
-                for k in self.depths
-            ]
-        clock = {"clock_mhz": sampler.clock_mhz, "power_w": sampler.power_w}
-        return [row | clock for row in rows]
+        """Its row."""
+        torch_gemm = torch_mm if conditions.device.type == "cuda" else None
+        return [measure(*self, conditions.device, torch_gemm=torch_gemm)]
 
     def plan(self, gpu: str) -> str:
-        """The values of K."""
-        return f"K = {', '.join(map(str, self.depths))}"
+        """The kernel that the planner takes on a GPU."""
+        a, b = (torch.empty(shape, device="meta") for shape in ((self.m, self.k), (self.k, self.n)))
+        return kernel_name(*in_layout(self.layout, a, b), precision="highest", device=gpu)
 
 
 def jobs(options: argparse.Namespace) -> list[Errors]:
     """The jobs of the set."""
+    most = options.max_size or DEPTHS[-1]
     size = SMALL if options.max_size else SIZE
-    depths = tuple(k for k in DEPTHS if k <= (options.max_size or k))
-    plan: list[tuple[Layout, int, tuple[int, ...]]] = [
-        (layout, size, depths) for layout in options.layout or LAYOUTS
-    ]
+    layouts: Sequence[Layout] = options.layout or LAYOUTS
+    places = [(layout, size, k) for layout in layouts for k in DEPTHS if k <= most]
     if not options.max_size:
-        plan.append(("TN", LARGE, LARGE_DEPTHS))
-    return [Errors(data, *each) for data in patterns.PATTERNS for each in plan]
+        places += [("TN", LARGE, k) for k in LARGE_DEPTHS]
+    return [
+        Errors(data, layout, size, size, k)
+        for data in patterns.PATTERNS
+        for layout, size, k in places
+    ]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,18 +34,17 @@ class Random:
     """Random numbers in float64 with a seed from the row's name: the same in each run."""
 
     def __init__(self, name: str, device: torch.device | str) -> None:
-        seed = zlib.crc32(name.encode())
-        self.generator = torch.Generator(device).manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(zlib.crc32(name.encode()))
+        self.options: dict[str, Any] = {"generator": generator, "device": device}
+        self.options["dtype"] = torch.float64
 
     def normal(self, *shape: int) -> Tensor:
         """Normal numbers."""
-        options = {"device": self.generator.device, "dtype": torch.float64}
-        return torch.randn(shape, generator=self.generator, **options)
+        return torch.randn(shape, **self.options)
 
     def uniform(self, *shape: int) -> Tensor:
         """Numbers from 0 to 1."""
-        options = {"device": self.generator.device, "dtype": torch.float64}
-        return torch.rand(shape, generator=self.generator, **options)
+        return torch.rand(shape, **self.options)
 
     def powers(self, most: int, *shape: int) -> Tensor:
         """Powers of two from 2^-most to 2^most."""

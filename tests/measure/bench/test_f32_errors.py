@@ -231,7 +231,7 @@ def test_a_run_measures_and_judges(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(patterns, "PATTERNS", two)
     status, rows = run_on_cpu(*arguments)
     assert status == 0
-    assert "2 of 2 cases done, 0 failed or wrong." in capsys.readouterr().out
+    assert "12 of 12 cases done, 0 failed or wrong." in capsys.readouterr().out
     assert [row["k"] for row in rows if row["data"] == "normal"] == [1, 2, 4, 8, 16, 32]
     for row in rows:
         assert row["facts"]["baseline"] == "bound" and row["us"] > 0
@@ -241,11 +241,12 @@ def test_a_run_measures_and_judges(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fp32_errors, "measure", faulty)
     assert run_on_cpu(*arguments)[0] == 1
     out = capsys.readouterr().out
-    assert "WRONG RESULT" in out and "2 of 2 cases done, 6 failed or wrong." in out
+    assert "WRONG RESULT" in out and "12 of 12 cases done, 6 failed or wrong." in out
 
 
-def test_a_job_has_every_depth_and_a_gpu_a_large_size_too():
+def test_the_jobs_have_every_depth_and_a_gpu_a_large_size_too():
     jobs = EXPERIMENTS["errors"](run.parse(["--set", "smoke", "--device", "cuda"]))
     device = torch.device("cuda")
     rows = [row for job in jobs for row in job.cases(device)]
     assert len(rows) == len({results.key(row) for row in rows}) == 12 * (2 * 14 + 4)
+    assert {job.plan("H200") for job in jobs if job.k == 8192} != {"cpu"}
