@@ -12,9 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,9 @@ from torch.multiprocessing.spawn import start_processes
 
 import tcgemm
 from benchmarks.experiments.layers import DTYPE, LayerStep, forward
-from benchmarks.experiments.side_by_side import Build, SideBySide, Step
+from benchmarks.experiments.side_by_side import Build, SideBySide, Step, waited_us
 from tcgemm.integrations.tensor_parallel import ColwiseParallel, RowwiseParallel
+from tcgemm.measure import timing
 from tcgemm.measure.results import Aims, Row
 from tcgemm.measure.run import Conditions
 
@@ -60,29 +60,17 @@ def mlp(variant: str, sizes: Row, mesh: Any, device: torch.device) -> torch.nn.M
     return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
 
 
-def seconds(call: Callable[[], Any], calls: int, device: torch.device) -> float:
-    """The time of some calls, from the first kernel to the end of the last one."""
-    if device.type == "cpu":
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return time.perf_counter() - start
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first.record()
-    for _ in range(calls):
-        call()
-    last.record()
-    last.synchronize()
-    return first.elapsed_time(last) / 1e3
-
-
 def slowest_us(step: Step, device: torch.device) -> list[float]:
     """One sample: the microseconds of a step in the slower process."""
     calls = CALLS[device.type]
     dist.barrier()
-    elapsed = torch.tensor(seconds(lambda: step(0), calls, device), device=device)
-    dist.all_reduce(elapsed, dist.ReduceOp.MAX)
-    return [float(elapsed) / calls * 1e6]
+    if device.type == "cuda":
+        us = timing.events_us(lambda: [step(0) for _ in range(calls)]) / calls
+    else:
+        us = statistics.fmean(waited_us(step, device=device, calls=calls))
+    slowest = torch.tensor(us, device=device)
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return [float(slowest)]
 
 
 class TensorParallel(SideBySide):
