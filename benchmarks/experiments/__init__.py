@@ -12,14 +12,14 @@ tensor_parallel.py  an MLP on two GPUs
 
 from __future__ import annotations
 
+import functools
+
 from benchmarks.experiments import errors, layers, models, products, rates, tensor_parallel
 from tcgemm.measure.run import Experiments
 
 EXPERIMENTS: Experiments = {
-    "models": models.models,
-    "swap": models.swap,
-    "packed": products.packed,
-    "low_bits": products.low_bits,
+    **{name: functools.partial(models.jobs, name) for name in models.SETS},
+    **{name: functools.partial(products.jobs, name) for name in products.SETS},
     "errors": errors.jobs,
     "rates": rates.jobs,
     "float8": layers.float8,

@@ -237,25 +237,23 @@ def job(set_name: str, case: Case, repetitions: int) -> SideBySide:
     )
 
 
-def small(case: Case, options: argparse.Namespace) -> Case:
-    """The case, or with --max-size a tiny model of another name."""
-    if not options.max_size:
-        return case
-    return replace(case, model="small", sizes=SMALL, tokens=min(case.tokens, SMALL.positions))
-
-
-def models(options: argparse.Namespace) -> list[SideBySide]:
-    """The jobs of the set models: training, and decode."""
-    cases = [
-        small(Case(model, sizes, task, batch, tokens), options)
+SETS = {
+    "models": [
+        Case(model, sizes, task, batch, tokens)
         for model, sizes in MODELS.items()
         for task, batch, tokens in ((TRAIN, 4, 2048), (DECODE, 1, 1024), (DECODE, 16, 1024))
-    ]
-    return [job("models", case, options.repetitions) for case in dict.fromkeys(cases)]
+    ],
+    "swap": [
+        Case("8B", replace(MODELS["8B"], blocks=SWAPPED_BLOCKS), FORWARD, 1, tokens)
+        for tokens in (1, 64, 2048)
+    ],
+}
 
 
-def swap(options: argparse.Namespace) -> list[SideBySide]:
-    """The jobs of the set swap: one forward before and after swap_linear."""
-    sizes = replace(MODELS["8B"], blocks=SWAPPED_BLOCKS)
-    cases = [small(Case("8B", sizes, FORWARD, 1, tokens), options) for tokens in (1, 64, 2048)]
-    return [job("swap", case, options.repetitions) for case in dict.fromkeys(cases)]
+def jobs(set_name: str, options: argparse.Namespace) -> list[SideBySide]:
+    """The jobs of a set. With --max-size they have a tiny model of another name."""
+    cases = SETS[set_name]
+    if options.max_size:
+        small = {"model": "small", "sizes": SMALL}
+        cases = [replace(case, **small, tokens=min(case.tokens, SMALL.positions)) for case in cases]
+    return [job(set_name, case, options.repetitions) for case in dict.fromkeys(cases)]

@@ -8,7 +8,6 @@ low_bits   int4 beside int8, and each operation of bits; a multiply-add counts a
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import replace
 
 from tcgemm.measure.case import Case
@@ -28,32 +27,28 @@ INT4 = (2048, 4096, 8192)  # of m, n and k
 BITS = ((8192, 8192), (8192, 65536))  # m and n, k
 
 
-def of(name: str, cases: Iterable[Case], options: argparse.Namespace) -> list[Product]:
-    """The jobs of a set. --max-size limits the cases to multiples of 128."""
-    chosen = (replace(case, set=name, kernel=options.kernel) for case in cases)
-    if options.max_size:
-        limit = max(128, options.max_size // 128 * 128)
-        chosen = (case.limited(limit) for case in chosen)
-    return [Product(case) for case in dict.fromkeys(chosen)]
-
-
-def packed(options: argparse.Namespace) -> list[Product]:
-    """The jobs of the set packed."""
-    cases = [
+SETS = {
+    "packed": [
         Case("mm", "bf16", "TN", m, n, k, epilogue=f"packed-{format}", self_baseline="dense")
         for format, rows in FORMATS.items()
         for n, k in WEIGHTS
         for m in rows
-    ]
-    return of("packed", cases, options)
+    ],
+    "low_bits": [
+        *(Case("mm", "s4", "TN", size, size, size) for size in INT4),
+        *(
+            Case("mm", "b1", "TN", size, size, k, epilogue=operation)
+            for size, k in BITS
+            for operation in words(BinaryOperation)
+        ),
+    ],
+}
 
 
-def low_bits(options: argparse.Namespace) -> list[Product]:
-    """The jobs of the set low_bits."""
-    cases = [Case("mm", "s4", "TN", size, size, size) for size in INT4]
-    cases += [
-        Case("mm", "b1", "TN", size, size, k, epilogue=operation)
-        for size, k in BITS
-        for operation in words(BinaryOperation)
-    ]
-    return of("low_bits", cases, options)
+def jobs(set_name: str, options: argparse.Namespace) -> list[Product]:
+    """The jobs of a set. --max-size limits the cases to multiples of 128."""
+    cases = [replace(case, set=set_name, kernel=options.kernel) for case in SETS[set_name]]
+    if options.max_size:
+        limit = max(128, options.max_size // 128 * 128)
+        cases = [case.limited(limit) for case in cases]
+    return [Product(case) for case in dict.fromkeys(cases)]

@@ -13,7 +13,8 @@ HEAD = "head"  # the name of the layer that makes logits
 THETA = 5e5  # the base of the rotary frequencies
 EPS = 1e-5  # of RMSNorm
 SPREAD = 0.02  # the standard deviation of the weights, Llama's initializer_range
-Cache = list[tuple[Tensor, Tensor]]  # keys and values of each block: (batch, kv_heads, tokens, d)
+Pair = tuple[Tensor, Tensor]
+Cache = list[Pair]  # keys and values of each block: (batch, kv_heads, tokens, d)
 
 
 @dataclass(frozen=True)
@@ -51,19 +52,12 @@ class Attention(nn.Module):
         self.v = nn.Linear(sizes.hidden, kv, bias=False)
         self.o = nn.Linear(sizes.hidden, sizes.hidden, bias=False)
 
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        cache: tuple[Tensor, Tensor] | None = None,
-        start: int = 0,
-    ) -> Tensor:
+    def forward(self, x: Tensor, rotation: Pair, cache: Pair | None, start: int) -> Tensor:
         q, k, v = (
             layer(x).unflatten(-1, (-1, self.width)).transpose(1, 2)
             for layer in (self.q, self.k, self.v)
         )
-        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        q, k = rotated(q, *rotation), rotated(k, *rotation)
         if cache is not None:
             end = start + x.shape[1]
             for buffer, values in zip(cache, (k, v), strict=True):
@@ -100,15 +94,8 @@ class Block(nn.Module):
         self.mlp_norm = nn.RMSNorm(sizes.hidden, EPS)
         self.mlp = Mlp(sizes)
 
-    def forward(
-        self,
-        x: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        cache: tuple[Tensor, Tensor] | None = None,
-        start: int = 0,
-    ) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), cos, sin, cache, start)
+    def forward(self, x: Tensor, rotation: Pair, cache: Pair | None, start: int) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), rotation, cache, start)
         return x + self.mlp(self.mlp_norm(x))
 
 
@@ -149,9 +136,9 @@ class Decoder(nn.Module):
                 f"{' and no cache' if cache is None else ''}; pass a prompt with start=0."
             )
         x = self.embedding(ids)
-        cos, sin = (table[start : start + count] for table in (self.cos, self.sin))
+        rotation = (self.cos[start : start + count], self.sin[start : start + count])
         for index, block in enumerate(self.blocks):
-            x = block(x, cos, sin, None if cache is None else cache[index], start)
+            x = block(x, rotation, cache[index] if cache else None, start)
         if labels is None:
             return self.head(self.norm(x[:, -1]))
         logits = self.head(self.norm(x)).float()
