@@ -50,13 +50,13 @@ def family_of(row):
 
 
 def curves(rows):
-    """{(accumulation, shape): {W: row}} of the rows of the set."""
-    result = {}
+    """{(accumulation, shape): {W: row}} of the rows of the set, in the order of the paper."""
+    result = {key: {} for key in itertools.product(ACCUMULATIONS, FAMILIES)}
     for row in rows:
         if row["set"] == SET and TORCH in row["ratios"]:
             family, width = family_of(row)
-            result.setdefault((row["accumulation"], family), {})[width] = row
-    return {key: dict(sorted(widths.items())) for key, widths in result.items()}
+            result[row["accumulation"], family][width] = row
+    return {key: dict(sorted(widths.items())) for key, widths in result.items() if widths}
 
 
 def torch_tflops(row):
@@ -65,18 +65,16 @@ def torch_tflops(row):
 
 
 def largest_step(speeds):
-    """The largest change of the speed between two adjacent widths, -0.2 for a fifth less."""
-    pairs = [
-        (speeds[wide] / speeds[width] - 1, wide)
+    """The largest change of the speed between two adjacent widths: "-20 % at 2048"."""
+    changes = {
+        wide: speeds[wide] / speeds[width] - 1
         for width, wide in itertools.pairwise(speeds)
         if wide - width == WIDTHS.step
-    ]
-    return max(pairs, key=lambda pair: abs(pair[0]), default=None)
-
-
-def _step(speeds):
-    step = largest_step(speeds)
-    return "-" if step is None else f"{100 * step[0]:+.0f} % at {step[1]}"
+    }
+    if not changes:
+        return "-"
+    width = max(changes, key=lambda wide: abs(changes[wide]))
+    return f"{100 * changes[width]:+.0f} % at {width}"
 
 
 def line(accumulation, family, rows):
@@ -90,8 +88,8 @@ def line(accumulation, family, rows):
         "x torch": statistics.geometric_mean(ratios.values()),
         "lowest": f"{ratios[low]:.2f} at {low}",
         "highest": f"{ratios[high]:.2f} at {high}",
-        "step": _step({width: row["tflops"] for width, row in rows.items()}),
-        "torch's step": _step({width: torch_tflops(row) for width, row in rows.items()}),
+        "step": largest_step({width: row["tflops"] for width, row in rows.items()}),
+        "torch's step": largest_step({width: torch_tflops(row) for width, row in rows.items()}),
     }
 
 
@@ -115,16 +113,10 @@ def flag_sentence(rows):
 
 def table(results):
     """The table of the current rows of tcgemm.measure.results.Results; None without any."""
-    rows = current.without_stale(results).rows
-    rows_of = curves(rows)
-    if not rows_of:
+    curve_of = curves(current.without_stale(results).rows)
+    if not curve_of:
         return None
-    lines = [
-        line(sums, family, rows_of[sums, family])
-        for sums in ACCUMULATIONS
-        for family in FAMILIES
-        if (sums, family) in rows_of
-    ]
+    lines = [line(*key, rows) for key, rows in curve_of.items()]
     gpu = results.header["gpu"]
     notes = [flag_sentence(results.rows), *published_figures()]
     count = sum(row["set"] == SET for row in current.stale(results))
@@ -136,8 +128,7 @@ def table(results):
 def figure(results):
     """TFLOPS over W of the current rows: a panel for each shape."""
     panels = {family: {} for family in FAMILIES}
-    current_rows = current.without_stale(results).rows
-    for (sums, family), rows in sorted(curves(current_rows).items()):
+    for (sums, family), rows in curves(current.without_stale(results).rows).items():
         for library, rate in (("tcgemm", operator.itemgetter("tflops")), ("torch", torch_tflops)):
             rates = {width: rate(row) for width, row in rows.items()}
             panels[family][f"{library}, {sums} sums"] = rates
