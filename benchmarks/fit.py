@@ -18,6 +18,7 @@ not measured counts with the time of its other one; measure it afterwards with `
 
 import json
 import math
+import operator
 import re
 import statistics
 import subprocess
@@ -40,34 +41,17 @@ STEPS = (0.15, 0.05)
 BUILD = f"TCGEMM_CUDA=0 {sys.executable} setup.py -q build_ext --inplace"
 
 
-class Choice(NamedTuple):
-    """The planner's choice for a problem; loss is None if its time was not measured."""
-
-    problem: Problem
-    launch: str
-    loss: float | None
-
-
-def choices(device: str, problems: Iterable[Problem]) -> list[Choice]:
-    """The planner's choices now, beside the recorded times."""
-    result = []
-    for problem in problems:
-        launch = recording.choice(device, problem)
-        result.append(Choice(problem, launch, recording.loss(problem, launch)))
-    return result
-
-
 def halves(data: Recording) -> dict[str, list[Problem]]:
     """The problems that constants are fitted to, and the others."""
-    parts: dict[str, list[Problem]] = {"fitted": [], "held out": []}
-    for problem in data["problems"]:
-        parts["held out" if recording.is_held_out(problem) else "fitted"].append(problem)
-    return parts
+    return {
+        "fitted": [problem for problem in data.problems if not problem.is_held_out],
+        "held out": [problem for problem in data.problems if problem.is_held_out],
+    }
 
 
-def quality(part: list[Choice]) -> str:
-    """How good choices are, in one line."""
-    losses = [choice.loss for choice in part if choice.loss is not None]
+def quality(part: list[Problem]) -> str:
+    """How good the planner's choices are, in one line."""
+    losses = [problem.loss for problem in part if problem.loss is not None]
     if not losses:
         return "nothing measured"
     close = sum(loss <= CLOSE for loss in losses)
@@ -78,30 +62,31 @@ def quality(part: list[Choice]) -> str:
     )
 
 
-def score(part: list[Choice]) -> float:
+def score(part: list[Problem]) -> float:
     """What a search lowers: the mean loss, and a tenth of the largest one."""
-    losses = [estimated_loss(choice) if choice.loss is None else choice.loss for choice in part]
+    losses = [estimated_loss(problem) for problem in part]
     return statistics.fmean(losses) + max(losses) / 10
 
 
-def estimated_loss(choice: Choice) -> float:
-    """The loss of the same kernel with another number of CTAs in a cluster."""
-    times = recording.times(choice.problem)
-    kernel = recording.kernel_of(choice.launch)
+def estimated_loss(problem: Problem) -> float:
+    """The loss of the choice, or of its kernel with another number of CTAs in a cluster."""
+    if problem.loss is not None:
+        return problem.loss
+    kernel = recording.kernel_of(problem.choice)
+    times = problem.times
     kernel_times = [us for launch, us in times.items() if recording.kernel_of(launch) == kernel]
     return min(kernel_times) / min(times.values()) - 1 if kernel_times else NOT_MEASURED
 
 
-def worst(part: list[Choice], count: int) -> list[str]:
+def worst(part: list[Problem], count: int) -> list[str]:
     """The worst choices, those without a time first."""
-    order = sorted(part, key=lambda choice: -math.inf if choice.loss is None else -choice.loss)
+    order = sorted(part, key=lambda p: -math.inf if p.loss is None else -p.loss)
     text = []
-    for problem, launch, loss in order[:count]:
-        times = recording.times(problem)
-        best = min(times, key=times.__getitem__)
-        words = "not measured" if loss is None else f"+{100 * loss:.1f} %"
-        text.append(f"  {recording.name_of(problem):48} {words:>12}  {launch}")
-        text.append(f"  {'':48} {times[best]:9.2f} us  {best}")
+    for problem in order[:count]:
+        best, us = min(problem.times.items(), key=operator.itemgetter(1))
+        words = "not measured" if problem.loss is None else f"+{100 * problem.loss:.1f} %"
+        text.append(f"  {problem!s:48} {words:>12}  {problem.choice}")
+        text.append(f"  {'':48} {us:9.2f} us  {best}")
     return text
 
 
@@ -114,18 +99,16 @@ class Residual(NamedTuple):
     relative: float
 
 
-def residuals(device: str, problems: Iterable[Problem]) -> list[Residual]:
+def residuals(problems: Iterable[Problem]) -> list[Residual]:
     """Of the rows that come near the fastest one of their problem."""
     result = []
     for problem in problems:
-        times, estimates = recording.times(problem), recording.runnable(device, problem)
+        times, estimates = problem.times, problem.estimates()
         limit = NEAR * min(times.values())
         near = [launch for launch in times if launch in estimates and times[launch] <= limit]
         ratios = {launch: times[launch] / estimates[launch] for launch in near}
         mean = statistics.geometric_mean(ratios.values()) if ratios else 1.0
-        result += [
-            Residual(problem, launch, ratio, ratio / mean) for launch, ratio in ratios.items()
-        ]
+        result += [Residual(problem, *one, one[1] / mean) for one in ratios.items()]
     return result
 
 
@@ -134,20 +117,19 @@ def _octave(size: int) -> str:
     return f"{2**power:5}..{2 ** (power + 1)}"
 
 
-# How residuals are grouped: the part of the model that each points to.
-FIELDS = ("ratio", "relative")
-GROUPINGS: dict[str, Callable[[Residual], str]] = {
-    "kernel and cluster": lambda r: _without_layout(r.launch),
-    "layout": lambda r: f"{r.problem['dtype']} {r.problem['layout']}",
-    "epilogue": lambda r: f"{r.problem['dtype']} {r.problem['epilogue'] or 'none'}",
-    "K": lambda r: _octave(r.problem["k"]),
-    "size of the result": lambda r: _octave(math.isqrt(r.problem["m"] * r.problem["n"])),
-}
-
-
 def _without_layout(launch: str) -> str:
     layout = recording.catalog()[recording.kernel_of(launch)]["layout"].lower()
     return launch.replace(f"_{layout}", "")
+
+
+# How residuals are grouped: the part of the model that each points to.
+GROUPINGS: dict[str, Callable[[Residual], str]] = {
+    "kernel and cluster": lambda r: _without_layout(r.launch),
+    "layout": lambda r: f"{r.problem.dtype} {r.problem.layout}",
+    "epilogue": lambda r: f"{r.problem.dtype} {r.problem.epilogue or 'none'}",
+    "K": lambda r: _octave(r.problem.k),
+    "size of the result": lambda r: _octave(math.isqrt(r.problem.m * r.problem.n)),
+}
 
 
 def tables(rows: list[Residual]) -> list[str]:
@@ -159,9 +141,8 @@ def tables(rows: list[Residual]) -> list[str]:
             groups.setdefault(key(row), []).append(row)
         text += ["", f"  {name:52} rows    all  of the problem"]
         for group, members in sorted(groups.items()):
-            every, relative = (
-                statistics.geometric_mean(getattr(r, field) for r in members) for field in FIELDS
-            )
+            every = statistics.geometric_mean(row.ratio for row in members)
+            relative = statistics.geometric_mean(row.relative for row in members)
             text.append(f"  {group:52} {len(members):4}  {every:5.3f}  {relative:5.3f}")
     return text
 
@@ -228,12 +209,10 @@ def propose(names: list[str], build: str, paths: list[Path]) -> None:
 
 def report(data: Recording, count: int) -> list[str]:
     """The text about one recording."""
-    device = data["header"]["device"]
-    text = [f"{device}, seed {data['header']['seed']}"]
-    for name, problems in halves(data).items():
-        part = choices(device, problems)
+    text = [f"{data.header['device']}, seed {data.header['seed']}"]
+    for name, part in halves(data).items():
         text += [f"{name}: {quality(part)}", *worst(part, count)]
-    return text + tables(residuals(device, halves(data)["fitted"]))
+    return text + tables(residuals(halves(data)["fitted"]))
 
 
 def main(argv=None):
@@ -246,13 +225,12 @@ def main(argv=None):
     options = parser.parse_args(argv)
     paths = options.files or sorted(recording.FOLDER.glob("*.json"))
     recordings = [recording.load(path) for path in paths]
-    if not any(data["problems"] for data in recordings):
+    if not any(data.problems for data in recordings):
         parser.error("there is no recording; measure one with python -m benchmarks rows.")
     if options.search:
         propose(options.search.split(","), options.build, [path.resolve() for path in paths])
     elif options.score:
-        scores = [score(choices(r["header"]["device"], halves(r)["fitted"])) for r in recordings]
-        print(json.dumps(statistics.fmean(scores)))
+        print(json.dumps(statistics.fmean(score(halves(data)["fitted"]) for data in recordings)))
     else:
         print("\n".join(line for data in recordings for line in report(data, options.worst)))
     return 0
