@@ -6,7 +6,7 @@ from pathlib import Path
 import tcgemm
 from tcgemm.cli import products
 from tcgemm.measure import command_line
-from tcgemm.measure.compare import Comparison, load
+from tcgemm.measure.compare import load
 from tcgemm.measure.compare.request import BASELINES
 from tcgemm.measure.results import is_wrong
 from tcgemm.typing import Activation, words
@@ -43,17 +43,15 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def measured(options: argparse.Namespace) -> Comparison:
-    """Measures with these options."""
-    epilogue = {name: getattr(options, name) for name in ("bias", "activation", "residual")}
-    choices = products.arguments_of(options)
-    return tcgemm.compare(options.shapes, against=options.against, **epilogue, **choices)
-
-
 def run(arguments: list[str]) -> int:
     """Prints the table; 1 if a case failed or its result is wrong."""
     options = parse(arguments)
-    result = load(options.load) if options.load else measured(options)
+    if options.load:
+        result = load(options.load)
+    else:
+        names = ("against", "bias", "activation", "residual")
+        own = {name: getattr(options, name) for name in names}
+        result = tcgemm.compare(options.shapes, **own, **products.arguments_of(options))
     if options.save:
         result.save(options.save)
     print(result)

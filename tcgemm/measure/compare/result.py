@@ -50,7 +50,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "kernel": lambda row: (row.get("kernel") or "").partition("@")[0],
     "us": lambda row: _number(row["us"], ".2f"),
     "± %": _spread,
-    "TFLOP/s": lambda row: _number(row.get("tflops"), ".3g" if _slow(row) else ".1f"),
+    "TFLOP/s": lambda row: _number(row["tflops"], ".3g" if (row["tflops"] or 0) < 10 else ".1f"),
     "GB/s": lambda row: _number(row.get("gbps"), ".0f"),
 }
 LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -70,10 +70,6 @@ def _joined(names: list[str]) -> str:
 def _with_range(model: dict[str, Any], moment: str) -> str:
     """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
     return f"{model[f'{moment}_us']:.1f} ± {model[f'{moment}_iqr_us']:.1f}"
-
-
-def _slow(row: Row) -> bool:
-    return (row.get("tflops") or 0.0) < 10.0
 
 
 @dataclass(repr=False)
@@ -154,8 +150,8 @@ class Comparison:
             lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
         return lines
 
-    def _notes(self) -> list[tuple[str, str]]:
-        """(the numbers of rows, what there is to say about them)."""
+    def _notes(self) -> list[str]:
+        """What there is to say about rows, with their numbers in front."""
         notes: dict[str, list[int]] = {}
         for number, row in enumerate(self.rows, 1):
             texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
@@ -166,15 +162,14 @@ class Comparison:
             for text in [*texts, row.get("why")]:
                 if text:
                     notes.setdefault(text, []).append(number)
-        return [(", ".join(map(str, numbers)), text) for text, numbers in notes.items()]
+        return [f"row {', '.join(map(str, rows))}: {text}" for text, rows in notes.items()]
 
     def __str__(self) -> str:
         columns = self._columns()
         sides = "".join("<" if title in TEXT_COLUMNS else ">" for title in columns)
         rows = [list(columns), *zip(*columns.values(), strict=True)]
-        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
         lines = _tables.aligned(rows, sides)
-        return "\n".join([self._title(), *lines, *self._summary(), *notes])
+        return "\n".join([self._title(), *lines, *self._summary(), *self._notes()])
 
     __repr__ = __str__
 
@@ -191,12 +186,11 @@ class Comparison:
             return f"<tr>{''.join(tags)}</tr>"
 
         body = [row("td", cells) for cells in zip(*columns.values(), strict=True)]
-        notes = [f"row {numbers}: {text}" for numbers, text in self._notes()]
-        below = "".join(f"<li>{html.escape(text)}</li>" for text in [*self._summary(), *notes])
+        below = [f"<li>{html.escape(text)}</li>" for text in self._summary() + self._notes()]
         return (
             f"<p>{html.escape(self._title())}</p>"
             f"<table><thead>{row('th', columns)}</thead><tbody>{''.join(body)}</tbody></table>"
-            f"<ul>{below}</ul>"
+            f"<ul>{''.join(below)}</ul>"
         )
 
     def to_pandas(self) -> Any:

@@ -34,14 +34,11 @@ def table(rows: list[Row]) -> list[str]:
     """The rows as lines with a title."""
     cells: list[tuple[str, ...]] = [TITLES]
     for row in rows:
-        ratio = gain(row)
-        numbers = ("", "", "") if ratio is None else _numbers(row, ratio)
+        numbers = ("", "", "")
+        if (ratio := gain(row)) is not None:
+            numbers = (f"{row['planned_us']:.2f}", f"{row['us']:.2f}", f"{ratio:.3f}")
         cells.append((row["product"] or "-", *numbers, row.get("why") or row["kernel"]))
     return _tables.aligned(cells, "<>>><")
-
-
-def _numbers(row: Row, ratio: float) -> tuple[str, str, str]:
-    return f"{row['planned_us']:.2f}", f"{row['us']:.2f}", f"{ratio:.3f}"
 
 
 @dataclass(repr=False)
