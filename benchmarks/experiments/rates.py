@@ -75,7 +75,7 @@ class Load:
         first, second = timing.measure(calls, 1, **common).values()
         row = self.cases(device)[0] | results.EMPTY | work.rounded(first)
         row["ratios"] = work.ratios_of(first, {"itself": second})
-        row |= {"clock_mhz": sampler.clock_mhz, "power_w": sampler.power_w, "date": machine.now()}
+        row |= sampler.fields() | {"date": machine.now()}
         if self.bytes:
             moved = self.bytes * (2 if self.function == "copy" else 1)
             row["gbps"] = float(f"{moved / first.us / 1e3:.5g}")

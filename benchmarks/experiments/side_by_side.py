@@ -156,8 +156,7 @@ class SideBySide:
         else:
             time_slice = time_slice or functools.partial(waited_us, device=device, calls=self.calls)
             timings = alternating(steps, time_slice, sampler, refusals)
-        shared = {"clock_mhz": sampler.clock_mhz, "power_w": sampler.power_w}
-        found = {name: self._times(name, timings) | shared for name in timings}
+        found = {name: self._times(name, timings) | sampler.fields() for name in timings}
         found |= {name: {"why": reason} for name, reason in refusals.items()}
         return [
             self.case_of(name, graph) | results.EMPTY | fields | {"date": machine.now()}

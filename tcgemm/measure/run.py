@@ -256,12 +256,12 @@ class Run:
 
     def repetitions_left(self, job: Job) -> int:
         """How many repetitions a job still needs. One that failed in this run needs none."""
-        limit, counts = self.options.repetitions, []
+        limit, aims, counts = self.options.repetitions, self.aims(job), []
         for row in self.rows_of(job):
             if row is None:
                 counts.append(limit)
             elif row["us"] is not None:
-                counts.append(results.repetitions_left(row, self.aims(job), limit))
+                counts.append(results.repetitions_left(row, aims, limit))
         return max(counts, default=0)
 
     def measure(self, job: Job) -> None:

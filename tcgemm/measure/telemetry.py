@@ -74,6 +74,10 @@ class Sampler:
         """The median power in W; None without samples."""
         return self._median(1)
 
+    def fields(self) -> dict[str, float | None]:
+        """The fields of a row: clock_mhz and power_w."""
+        return {"clock_mhz": self.clock_mhz, "power_w": self.power_w}
+
     def _median(self, column: int) -> float | None:
         values = [sample[column] for sample in self.samples]
         return round(statistics.median(values), 1) if values else None
