@@ -4,8 +4,7 @@ Operands and calls
     case.py, cases.py, drawn.py   a case (operation, dtype, layout, size, epilogue); sets of cases
     operands.py    random operands in each layout, and enough sets of them to leave the cache
     baseline.py    the calls of torch and cuSPARSELt that tcgemm is compared with
-    work.py        a case made runnable: the base of workloads.py (GEMMs), packed_weight.py,
-                   training.py (forward and backward) and sparse_passes.py
+    workloads.py, works.py   a case made runnable: GEMMs, and other operations
 Time and error
     timing.py      kernel time from CUDA graphs, and host time
     telemetry.py   the SM clock and the power while a measurement runs
@@ -14,7 +13,8 @@ Time and error
     amx.py         keeps torch from AMX instructions that a virtual machine forbids
 Results
     results.py     <gpu>.json: rows, their repetitions, medians and ranges; merging
-    run.py         python -m tcgemm bench: check -> time -> row
+    work.py        check -> time -> row
+    run.py         python -m tcgemm bench
 Fronts
     compare        tcgemm.compare
     tune           tcgemm.tune

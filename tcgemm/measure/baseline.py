@@ -274,19 +274,6 @@ class Int4Gemm:
         return torch._weight_int4pack_mm(self.x[index], codes, self.group, scales)
 
 
-def compress(weight: Tensor) -> Tensor:
-    """cuSPARSELt's compression of a weight that is pruned already."""
-    return torch._cslt_compress(weight)
-
-
-def prune_transposable(weight: Tensor) -> tuple[Tensor, ...]:
-    """torch's pruning that fits both directions: the pruned weight first, then its parts.
-
-    The algorithm is the greedy one for magnitudes: torch's default keeps the largest signed values.
-    """
-    return torch._sparse_semi_structured_tile(weight, algorithm="largest_abs_values_greedy")
-
-
 def refusal(call: Callable[[int], object]) -> str | None:
     """The first line of the error if `call(0)` raises one, else None."""
     try:

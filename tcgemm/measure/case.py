@@ -27,18 +27,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from tcgemm import dtypes
 from tcgemm.typing import Activation, Layout, words
 
 Operation = Literal["mm", "bmm", "linear", "train", "compress", "prune"]
 
 FLOATS = ("bf16", "f16")
 FLOAT8 = ("e4m3", "e5m2")
+SUBBYTE = tuple(row.name for row in dtypes.SUBBYTE)  # int4 and bits
 FORWARD = ("TN", "NN")  # the layouts of a forward pass
 ACCUMULATION = {
     "f64": "f64",
     "e4m3": "promoted",
     "e5m2": "promoted",
-    **dict.fromkeys(("s8", "u8", "s4", "u4", "b1"), "s32"),
+    **dict.fromkeys(("s8", "u8", *SUBBYTE), "s32"),
 }
 # The granularity of b's scales. a's scales have the same, or 1x128 if b's have 128x128.
 SCALES = ("tensor-scales", "row-scales", "128x128-scales", "1x128-scales")

@@ -1,22 +1,20 @@
-"""A case made runnable, Work, and its measurement: one row of results.
-
-Workload has the GEMMs, Training has forward and backward of a layer, Pass has passes over a weight,
-and SubbyteWork has products of int4 and of bits.
-"""
+"""The measurement of a case that was made runnable: one row of results."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
-from tcgemm.measure import Plan, baseline, machine, operands, results, telemetry, timing
+from tcgemm.measure import baseline, machine, results, telemetry, timing
 from tcgemm.measure.case import FLOAT8, PASSES, Case
 from tcgemm.measure.results import Aims, Row
 from tcgemm.measure.timing import Call, Timing
+
+if TYPE_CHECKING:
+    from tcgemm.measure.workloads import Workload
 
 METHOD = (
     "normal data, operand sets past twice the L2, CUDA graphs (CPU: wall clock), candidates in "
@@ -36,21 +34,16 @@ def baseline_name(case: Case) -> str:
     """The name of the baseline of this case, such as 'torch.mm' or 'torch linear + gelu'."""
     if case.op in PASSES:
         return PASS_BASELINES[case.op]
-    sparse = sparse_baseline(case)
-    if sparse is not None:
+    if sparse := sparse_baseline(case):
         return sparse.name
-    if case.op == "train":
-        layer = " + ".join(filter(None, ("torch linear", case.activation)))
-        return f"{layer}, forward and backward"
     if in_one_call(case):
         return IN_ONE_CALL[case.epilogue]
-    if case.op != "linear":
+    if case.op not in ("linear", "train"):
         return dense_baseline_name(case)
-    first = "torch linear"
-    if case.dtype in FLOAT8:
-        first = dense_baseline_name(case)
-    parts = [first, case.activation, "add" if "residual" in case.terms else None]
-    return " + ".join(part for part in parts if part)
+    first = dense_baseline_name(case) if case.dtype in FLOAT8 else "torch linear"
+    parts = (first, case.activation, "add" if "residual" in case.terms else None)
+    text = " + ".join(part for part in parts if part)
+    return f"{text}, forward and backward" if case.op == "train" else text
 
 
 def in_one_call(case: Case) -> bool:
@@ -70,70 +63,6 @@ def sparse_baseline(
 def dense_baseline_name(case: Case) -> str:
     """The name of torch's dense GEMM of this case."""
     return baseline.name(case.dtype, case.op, accumulation=case.accumulation)
-
-
-class Work(ABC):
-    """A case made runnable: its operands, the calls to time, and two checks of the result."""
-
-    case: Case
-    device: torch.device
-    dtype: torch.dtype
-    sets: int  # the number of operand sets
-
-    def __init__(self, case: Case, device: torch.device | str) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES[case.dtype]
-
-    @property
-    @abstractmethod
-    def bytes(self) -> int | None:
-        """The memory traffic of one call in bytes; None if it is not known."""
-
-    @abstractmethod
-    def plan_on(self, device: str | None = None) -> Plan:
-        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
-
-    @abstractmethod
-    def call_tcgemm(self, index: int) -> Any:
-        """Runs tcgemm on operand set `index`."""
-
-    @abstractmethod
-    def call_baseline(self, index: int) -> Any:
-        """Runs torch on operand set `index`."""
-
-    def candidates(self) -> dict[str, Call]:
-        """The calls to time, by name: "tcgemm", "torch" and others. call(i) works on set i."""
-        calls = {"tcgemm": self.call_tcgemm, TORCH: self.call_baseline}
-        return {name: self._keeping(call) for name, call in calls.items()}
-
-    def names(self) -> dict[str, str]:
-        """{candidate: the function that it calls}."""
-        return {TORCH: baseline_name(self.case)}
-
-    @abstractmethod
-    def check(self) -> Checks:
-        """(max_error_ratio, exact) on new data; None where a check does not apply."""
-
-    def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        """What only this kind of case has, after the measurement."""
-        return {}
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the call "tcgemm"."""
-        return self.plan_on() if self.device.type == "cuda" else Plan("cpu", "")
-
-    def _generator(self, seed: int) -> torch.Generator | None:
-        """The source of random data. Tensors on "meta", which are enough for a plan, have none."""
-        if self.device.type == "meta":
-            return None
-        return torch.Generator(self.device).manual_seed(seed)
-
-    def _keeping(self, call: Callable[[int], Any]) -> Call:
-        """The call, whose result is kept until the next call of its index, so that the results of
-        different sets are in different memory."""
-        kept: list[Any] = [None] * self.sets
-        return lambda index: kept.__setitem__(index, call(index))
 
 
 def case_fields(case: Case, device: torch.device | str) -> Row:
@@ -185,7 +114,7 @@ class GpuLost(RuntimeError):
 
 
 def measure(
-    work: Work,
+    work: Workload,
     calls: Mapping[str, Call] | None = None,
     names: Mapping[str, str] | None = None,
     refused: dict[str, str] | None = None,
@@ -197,7 +126,7 @@ def measure(
     """The row of one measurement.
 
     Arguments:
-        work (Work): what is measured. It is checked first, unless `checks` has what an earlier
+        work (Workload): what is measured. It is checked first, unless `checks` has what an earlier
             repetition found.
         calls: the candidates, "tcgemm" among them; those of the work by default. A baseline that
             raises is left out, and `refused` of the row has the reason.
@@ -252,7 +181,7 @@ def ratios_of(own: Timing, timings: Mapping[str, Timing]) -> dict[str, float]:
 
 
 def _times(
-    work: Work,
+    work: Workload,
     candidates: Mapping[str, Call],
     refused: dict[str, str],
     *,

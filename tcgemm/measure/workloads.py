@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import tcgemm
+from tcgemm import dtypes
 from tcgemm.emulate.rounding import round_to_tf32
 from tcgemm.measure import Plan, baseline, errors, operands, plan
 from tcgemm.measure.case import FLOATS, Case
@@ -37,7 +38,6 @@ from tcgemm.measure.work import (
     FUSED,
     TORCH,
     Checks,
-    Work,
     baseline_name,
     dense_baseline_name,
     in_one_call,
@@ -45,11 +45,10 @@ from tcgemm.measure.work import (
 )
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.prepared import Prepared
-from tcgemm.typing import Activation
+from tcgemm.typing import Activation, Float8Precision, words
 
 # The largest number of floating-point operations of a float64 check: it takes less than a second.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
-FP8_PRECISIONS = ("fast", "promoted")  # accumulations that are values of `precision`
 PRECISIONS = {"tf32": "high", "f32": "highest"}
 SELF_BASELINES = {
     "TN": "tcgemm TN",
@@ -59,7 +58,7 @@ SELF_BASELINES = {
 }
 
 
-class Workload(Work):
+class Workload:
     """The operand sets and the calls of a GEMM.
 
     Example:
@@ -70,8 +69,11 @@ class Workload(Work):
         (['tcgemm', 'torch'], True)
     """
 
-    sets: int
+    case: Case
+    device: torch.device
+    dtype: torch.dtype
     generator: torch.Generator | None
+    sets: int  # the number of operand sets
     operands: Operands
     activation: Activation | None
     bias: Tensor | None
@@ -81,44 +83,46 @@ class Workload(Work):
     scale_b: Tensor | None
     options: dict[str, Any]  # keyword arguments of the call
     weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
-    b: Sequence[Tensor]  # the second operand of each set, as tcgemm takes it
+    b: Sequence[Any]  # the second operand of each set, as tcgemm takes it
     linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
     sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
 
-    def __init__(self, case: Case, device: torch.device | str, seed: int = 0) -> None:
-        super().__init__(case, device)
-        self.generator = self._generator(seed)
+    def __init__(self, case: Case, device: torch.device | str) -> None:
+        self.case, self.device = case, torch.device(device)
+        self.dtype = operands.DTYPES.get(case.dtype, torch.int8)
+        # Tensors on "meta", which are enough for a plan, have no random data.
+        on_meta = self.device.type == "meta"
+        self.generator = None if on_meta else torch.Generator(self.device).manual_seed(0)
         self.asked: dict[str, torch.dtype] = {}
         if "to-bf16" in case.terms:
             self.asked["out_dtype"] = torch.bfloat16
+        result = self.asked.get("out_dtype", dtypes.result(self.dtype))
+        bits_a, bits_b = self._stored_bits()
+        touched = case.k * (case.m * bits_a + case.n * bits_b) // 8
+        touched += case.m * case.n * result.itemsize
+        self.sets = operands.sets_past_cache(case.batch * touched, self.device)
         self.operands = Operands.build(
             case.layout,
-            case.m,
-            case.n,
-            case.k,
+            *(case.m, case.n, case.k),
             dtype=self.dtype,
             device=self.device,
             batch=case.batch,
-            sets=self._wanted_sets(),
-            result=self.asked.get("out_dtype"),
+            sets=self.sets,
+            result=result,
         )
-        self.sets = self.operands.sets
-        self.linears, self.sparse_call = None, None
-        self.refill()
         self.activation = case.activation
         self.bias = self._extra((case.n,)) if "bias" in case.terms else None
         self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
         self.one = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
         self.options = self._options()
+        self.linears, self.sparse_call = None, None
+        self.refill()
 
-    def _wanted_sets(self) -> int | None:
-        """The number of sets for a sparse weight, of which a GEMM reads half. None means that
-        Operands.build counts the bytes."""
-        if "sparse" not in self.case.terms:
-            return None
-        elements = self.case.k * (self.case.m + self.case.n // 2)
-        return operands.sets_past_cache(elements * self.dtype.itemsize, self.device)
+    def _stored_bits(self) -> tuple[int, int]:
+        """(a, b): the bits of an element in memory. A GEMM reads half of a sparse weight."""
+        bits = 8 * self.dtype.itemsize
+        return bits, bits // 2 if "sparse" in self.case.terms else bits
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, or with integers of at most `largest`.
@@ -179,7 +183,10 @@ class Workload(Work):
 
     @property
     def bytes(self) -> int | None:
-        """The least memory traffic: every operand is read once, the result is written once."""
+        """The least memory traffic: every operand is read once, the result is written once.
+
+        None if it is not known.
+        """
         tensors = [self.operands.a[0], *self.stored_weight(), self.operands.out[0]]
         tensors += [self.bias, self.residual, self.scale_a, self.scale_b]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
@@ -204,14 +211,11 @@ class Workload(Work):
 
     def _options(self) -> dict[str, Any]:
         """The options that are not the default. An option that is passed costs host time."""
-        case, precision = self.case, None
-        if case.accumulation in FP8_PRECISIONS:
-            precision = case.accumulation
-        elif case.dtype in PRECISIONS:
-            precision = PRECISIONS[case.dtype]
+        case = self.case
+        float8_sums = case.accumulation if case.accumulation in words(Float8Precision) else None
         options = self.epilogue | {
             "acc_dtype": torch.float16 if case.accumulation == "f16" else None,
-            "precision": precision,
+            "precision": PRECISIONS.get(case.dtype, float8_sums),
             "scale_a": self.scale_a,
             "scale_b": self.scale_b,
         }
@@ -222,7 +226,8 @@ class Workload(Work):
         is none: the call allocates its result, as a user's call does."""
         return {"out": self.operands.out[index]} if self.case.graph else {}
 
-    def call_tcgemm(self, index: int) -> Tensor:
+    def call_tcgemm(self, index: int) -> Any:
+        """Runs tcgemm on operand set `index`."""
         a = self.operands.a[index]
         if self.linears is not None:
             return self.linears[index](a)
@@ -270,12 +275,23 @@ class Workload(Work):
             copies[index].copy_(pool[index])
         return copies
 
+    @property
+    def plan(self) -> Plan:
+        """The plan of the call "tcgemm"."""
+        return self.plan_on() if self.device.type == "cuda" else Plan("cpu", "")
+
     def plan_on(self, device: str | None = None) -> Plan:
+        """The plan on a GPU: the operands' GPU, or the one that `device` names ("H200")."""
         a, b = self.operands.a[0], self.b[0]
         kernel = {"kernel": self.case.kernel} if self.case.kernel else {}
         return plan(a, b, **self.options, **kernel, device=device)
 
-    def call_baseline(self, index: int) -> Tensor:
+    def given(self, index: int) -> tuple[Any, Any]:
+        """(a, b) of set `index` for a function of the caller."""
+        return self.operands.a[index], self.operands.b[index]
+
+    def call_baseline(self, index: int) -> Any:
+        """Runs torch on operand set `index`."""
         case, pools = self.case, self.operands
         library = sparse_baseline(case)
         if library is not None:
@@ -314,7 +330,7 @@ class Workload(Work):
             return function(a, b, op=case.op, **options, **out)
 
     def candidates(self) -> dict[str, Call]:
-        """The calls to time."""
+        """The calls to time, by name: "tcgemm", "torch" and others. call(i) works on set i."""
         case = self.case
         calls: dict[str, Call] = {"tcgemm": self.call_tcgemm}
         if case.self_baseline:
@@ -333,6 +349,7 @@ class Workload(Work):
         return calls
 
     def names(self) -> dict[str, str]:
+        """{candidate: the function that it calls}."""
         return {
             TORCH: baseline_name(self.case),
             DENSE: dense_baseline_name(self.case),
@@ -341,12 +358,8 @@ class Workload(Work):
         }
 
     def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
-        """How far the result of cuSPARSELt is from tcgemm's, in the Frobenius norm."""
-        if TORCH not in timings or self.sparse_call is None:
-            return {}
-        result = self.call_tcgemm(0).float()
-        difference = self.sparse_call(self.operands.a[0], 0).float() - result
-        return {"torch_apart": round(float(difference.norm() / result.norm()), 6)}
+        """What only this kind of case has, after the measurement."""
+        return {}
 
     def multiplied(self) -> tuple[Tensor, Tensor]:
         """(a, b) of set 0 in float64 as they are multiplied: rounded to tf32, or scaled."""
@@ -356,7 +369,7 @@ class Workload(Work):
         return errors.apply_scale(a, self.scale_a), errors.apply_scale(b, self.scale_b)
 
     def check(self) -> Checks:
-        """(max_error_ratio, exact) on new data. exact is None if the activation is not exact."""
+        """(max_error_ratio, exact) on new data; None where a check does not apply."""
         self.refill().poison()
         ratio = self.error_ratio(self.call_tcgemm(0))
         exact = self._exact() if self.activation in (None, "relu") else None

@@ -86,4 +86,4 @@ def _call(work: Any, function: Callable[..., Any], index: int) -> None:
     names = ("bias", "activation", "residual", "scale_a", "scale_b")
     options = {name: getattr(work, name) for name in names}
     arguments = {name: value for name, value in options.items() if value is not None}
-    function(work.operands.a[index], work.operands.b[index], **arguments)
+    function(*work.given(index), **arguments)

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from tcgemm.dtypes import named
-from tcgemm.measure import cases, operands, subbyte
-from tcgemm.measure.case import FLOAT8, FLOATS, Case
+from tcgemm.measure import cases, operands
+from tcgemm.measure.case import FLOAT8, FLOATS, SUBBYTE, Case
 from tcgemm.measure.command_line import default_device
 from tcgemm.operands.packed.formats import FORMATS, check_group
 from tcgemm.typing import (
@@ -29,7 +29,7 @@ from tcgemm.typing import (
 BASELINES: tuple[TorchBaseline, ...] = words(TorchBaseline)
 WEIGHTS: tuple[str, ...] = tuple(name for name in FORMATS if name != "table")
 # The float64 reference of the error has no epilogue for these.
-NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *subbyte.NAMES)
+NO_EPILOGUE: tuple[str, ...] = ("s8", "u8", "f64", *SUBBYTE)
 
 # dtypes have the names of torch as well, such as "bfloat16".
 DType = MeasuredDType | TorchDTypeName | torch.dtype
@@ -95,7 +95,7 @@ class Reader:
 
     def dtype(self, value: Any) -> str:
         """The name in operands.DTYPES of a torch.dtype, of its name in torch, or of our name."""
-        if isinstance(value, str) and value in (*operands.DTYPES, *subbyte.NAMES):
+        if isinstance(value, str) and value in (*operands.DTYPES, *SUBBYTE):
             return value
         dtype = named(value)
         for name, candidate in operands.DTYPES.items():
@@ -103,7 +103,7 @@ class Reader:
                 return name
         raise self.refuse(
             f"dtypes has {value!r}, but there are {', '.join(operands.DTYPES)} (tf32: float32 "
-            f"operands rounded to tf32), {', '.join(subbyte.NAMES)}, and torch's dtypes of the "
+            f"operands rounded to tf32), {', '.join(SUBBYTE)}, and torch's dtypes of the "
             "others; take one of them."
         )
 
@@ -213,7 +213,7 @@ class Reader:
         other_layout = set(layout_names) != {"TN"}
         has_layouts = f"layouts has {', '.join(layout_names)}; pass layouts='TN'."
         without = next((name for name in names if name in NO_EPILOGUE), None)
-        in_bytes = next((name for name in names if name in subbyte.NAMES), None)
+        in_bytes = next((name for name in names if name in SUBBYTE), None)
         dense = next((name for name in names if name not in cases.SPARSE), None)
         self.check(
             (

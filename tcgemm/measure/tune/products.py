@@ -10,8 +10,7 @@ import torch
 
 import tcgemm
 from tcgemm import dtypes
-from tcgemm.measure import subbyte
-from tcgemm.measure.case import FLOAT8, FLOATS, Case
+from tcgemm.measure.case import FLOAT8, FLOATS, SUBBYTE, Case
 from tcgemm.measure.compare.request import Reader, size_of
 from tcgemm.ops import precision as torch_precision
 
@@ -27,7 +26,7 @@ def of_shapes(shapes: Any, **choices: Any) -> list[Case]:
     """The cases of shapes; choices are the keyword arguments of Reader.cases."""
     cases = list(dict.fromkeys(TUNE.cases(shapes, **choices)))
     names = [case.dtype for case in cases]
-    in_bytes = next((name for name in names if name in subbyte.NAMES), None)
+    in_bytes = next((name for name in names if name in SUBBYTE), None)
     TUNE.check(
         ("f32" in names, f"dtypes has f32, but {OF_F32}."),
         (
