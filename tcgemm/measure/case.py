@@ -83,23 +83,13 @@ class Case:
         return next((word for word in words(Activation) if word in self.terms), None)
 
     @property
-    def packed_format(self) -> str:
-        """The format of a packed weight b; "" if it is none."""
-        return self._packed[0]
-
-    @property
-    def packed_group(self) -> int | None:
-        """The elements along K that share a scale of the packed weight; None: a whole row."""
-        size = self._packed[1]
-        return None if size == "row" else int(size)
-
-    @property
-    def _packed(self) -> tuple[str, str]:
+    def packed(self) -> tuple[str, int | None] | None:
+        """(format, elements along K that share a scale) of a packed weight; None: a whole row."""
         for term in self.terms:
             if term.startswith("packed-"):
                 _, name, size = term.split("-")
-                return name, size
-        return "", "row"
+                return name, None if size == "row" else int(size)
+        return None
 
     @property
     def scales(self) -> str | None:

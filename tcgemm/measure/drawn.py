@@ -12,9 +12,7 @@ measured.
 
 from __future__ import annotations
 
-import functools
 import random
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from tcgemm.measure.case import FLOATS, FORWARD, Case
@@ -36,7 +34,10 @@ MOST_FLOPS = 1.5e12  # of one product, so that a short look has several calls
 
 # Fields of Case; a list has the values that are drawn from.
 _LINEAR = {"op": "linear", "dtype": "bf16", "layout": "TN"}
-_E4M3 = {"op": "mm", "dtype": "e4m3", "layout": "TN"}
+_FAST, _PROMOTED = (
+    {"op": "mm", "dtype": "e4m3", "layout": "TN", "accumulation": sums}
+    for sums in ("fast", "promoted")
+)
 FAMILIES: dict[str, dict[str, Any]] = {
     "mm": {"op": "mm", "dtype": [*FLOATS], "layout": [*LAYOUTS]},
     "bias": {**_LINEAR, "epilogue": "bias"},
@@ -46,18 +47,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gelu-residual": {**_LINEAR, "epilogue": "bias+gelu+residual"},
     "train": {**_LINEAR, "op": "train", "epilogue": "bias"},
     "train-gelu": {**_LINEAR, "op": "train", "epilogue": "bias+gelu"},
-    "fast": {**_E4M3, "accumulation": "fast", "epilogue": "tensor-scales"},
-    "promoted": {**_E4M3, "accumulation": "promoted", "epilogue": "tensor-scales"},
-    "fast-rows": {**_E4M3, "accumulation": "fast", "epilogue": "row-scales"},
-    "promoted-rows": {**_E4M3, "accumulation": "promoted", "epilogue": "row-scales"},
-    "128x128": {**_E4M3, "epilogue": "128x128-scales"},
-    "1x128": {**_E4M3, "epilogue": "1x128-scales"},
+    "fast": {**_FAST, "epilogue": "tensor-scales"},
+    "promoted": {**_PROMOTED, "epilogue": "tensor-scales"},
+    "fast-rows": {**_FAST, "epilogue": "row-scales"},
+    "promoted-rows": {**_PROMOTED, "epilogue": "row-scales"},
+    "128x128": {**_PROMOTED, "epilogue": "128x128-scales"},
+    "1x128": {**_PROMOTED, "epilogue": "1x128-scales"},
     "s8": {"op": "mm", "dtype": "s8", "layout": "TN"},
-    "tf32": {"op": "mm", "dtype": "tf32", "layout": [*FORWARD]},
-    "f64": {"op": "mm", "dtype": "f64", "layout": [*FORWARD]},
-    "f32": {"op": "mm", "dtype": "f32", "layout": [*FORWARD]},
+    **{name: {"op": "mm", "dtype": name, "layout": [*FORWARD]} for name in ("tf32", "f64", "f32")},
     "batch": {"op": "bmm", "dtype": "bf16", "layout": [*FORWARD]},
 }
+THIN = {"few-rows": 40, "long-k": 20}  # sets of plain products in bf16, and their cases
+NAMES = tuple(f"drawn-{name}" for name in ("squares", *THIN, *FAMILIES))
 
 
 def log_uniform(source: random.Random, least: int, most: int, step: int = STEP) -> int:
@@ -76,30 +77,6 @@ def shape(
             return m, n, k
 
 
-def _squares(seed: int) -> list[Case]:
-    source = random.Random(f"squares {seed}")
-    return [
-        Case("mm", dtype, layout, size, size, size)
-        for size in SQUARES
-        for layout, dtype in source.sample(PAIRS, 2)
-    ]
-
-
-def _set(
-    name: str, count: int, draw: Callable[[random.Random], Case]
-) -> Callable[[int], list[Case]]:
-    """The set of so many different cases."""
-
-    def build(seed: int) -> list[Case]:
-        source = random.Random(f"{name} {seed}")
-        drawn_cases: dict[Case, None] = {}
-        while len(drawn_cases) < count:
-            drawn_cases[draw(source)] = None
-        return list(drawn_cases)
-
-    return build
-
-
 def _of_family(source: random.Random, family: dict[str, Any]) -> Case:
     fields = dict(family)
     for field, value in fields.items():
@@ -113,33 +90,26 @@ def _of_family(source: random.Random, family: dict[str, Any]) -> Case:
     return Case(m=m, n=n, k=k, batch=batch, **fields)
 
 
-def _few_rows(source: random.Random) -> Case:
-    m, n, k = (log_uniform(source, *ends) for ends in ((8, 256), *[(SMALLEST, LARGEST)] * 2))
+def _thin(source: random.Random, kind: str) -> Case:
+    if kind == "few-rows":
+        m, n, k = (log_uniform(source, *ends) for ends in ((8, 256), *[(SMALLEST, LARGEST)] * 2))
+    else:
+        m, n = (log_uniform(source, 64, 1024) for _ in range(2))
+        k = log_uniform(source, 16 * max(m, n), 65536)
     return Case("mm", "bf16", "TN", m, n, k)
 
 
-def _long_k(source: random.Random) -> Case:
-    m, n = (log_uniform(source, 64, 1024) for _ in range(2))
-    return Case("mm", "bf16", "TN", m, n, log_uniform(source, 16 * max(m, n), 65536))
-
-
-SETS: dict[str, Callable[[int], list[Case]]] = {
-    "drawn-squares": _squares,
-    "drawn-few-rows": _set("few-rows", 40, _few_rows),
-    "drawn-long-k": _set("long-k", 20, _long_k),
-    **{
-        f"drawn-{name}": _set(name, SHAPES, functools.partial(_of_family, family=family))
-        for name, family in FAMILIES.items()
-    },
-}
-
-
-def cases(
-    name: str, seed: int, dtypes: Sequence[str] | None, layouts: Sequence[str] | None
-) -> list[Case]:
-    """The cases of a drawn set; with dtypes or layouts, the cases that have these."""
-    return [
-        case
-        for case in SETS[name](seed)
-        if (not dtypes or case.dtype in dtypes) and (not layouts or case.layout in layouts)
-    ]
+def cases(name: str, seed: int) -> list[Case]:
+    """The cases of one of NAMES. Those that are drawn one by one differ from each other."""
+    kind = name.removeprefix("drawn-")
+    source = random.Random(f"{kind} {seed}")
+    if kind == "squares":
+        return [
+            Case("mm", dtype, layout, size, size, size)
+            for size in SQUARES
+            for layout, dtype in source.sample(PAIRS, 2)
+        ]
+    found: dict[Case, None] = {}
+    while len(found) < THIN.get(kind, SHAPES):
+        found[_thin(source, kind) if kind in THIN else _of_family(source, FAMILIES[kind])] = None
+    return list(found)

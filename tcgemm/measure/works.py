@@ -57,20 +57,24 @@ class PackedWeightWorkload(Workload):
         True
     """
 
+    format: Any  # of the weight
+    group: int | None  # elements along K that share a scale; None: a whole row
     packed: list[PackedWeight]  # of each set
     weights: Any
     b: Sequence[Any]
 
+    def __init__(self, case: Case, device: torch.device | str) -> None:
+        assert case.packed is not None
+        self.format, self.group = case.packed
+        super().__init__(case, device)
+
     def _stored_bits(self) -> tuple[int, int]:
-        return 8 * self.dtype.itemsize, FORMATS[self.case.packed_format].bits
+        return 8 * self.dtype.itemsize, FORMATS[self.format].bits
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, and packs the weights again."""
         pools = super().refill(largest)
-        case: Any = self.case
-        self.packed = [
-            tcgemm.pack_weight(b.mT, case.packed_format, case.packed_group) for b in pools.b.views
-        ]
+        self.packed = [tcgemm.pack_weight(b.mT, self.format, self.group) for b in pools.b.views]
         for weight in self.packed:
             weight.arranged()
         self.weights, self.b = self.packed, [weight.t() for weight in self.packed]
@@ -78,9 +82,9 @@ class PackedWeightWorkload(Workload):
 
     def candidates(self) -> dict[str, Call]:
         """tcgemm and torch with weights of 16 bits, and torch's int4 product where it fits."""
-        case, calls = self.case, super().candidates()
-        fits = (case.packed_format, case.packed_group) == ("int4", baseline.Int4Gemm.group)
-        if fits and case.m <= baseline.Int4Gemm.most_rows and self.device.type == "cuda":
+        calls = super().candidates()
+        fits = (self.format, self.group) == ("int4", baseline.Int4Gemm.group)
+        if fits and self.case.m <= baseline.Int4Gemm.most_rows and self.device.type == "cuda":
             calls[TORCH_INT4] = baseline.Int4Gemm(self.operands.a.views, *self.operands.b[0].shape)
         return calls
 
@@ -407,4 +411,4 @@ def work_of(case: Case, device: torch.device | str) -> Workload:
         return Training(case, device)
     if case.dtype in SUBBYTE:
         return SubbyteWorkload(case, device)
-    return (PackedWeightWorkload if case.packed_format else Workload)(case, device)
+    return (PackedWeightWorkload if case.packed else Workload)(case, device)
