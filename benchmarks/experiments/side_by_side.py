@@ -266,7 +266,7 @@ def alternating(
                     del samples[name]
                 else:
                     samples[name] += values if index else []
-    return {name: Timing.of(us, sum(us) / 1e3) for name, us in samples.items()}
+    return {name: Timing.of(us) for name, us in samples.items()}
 
 
 def difference(expected: torch.Tensor, result: torch.Tensor) -> float:

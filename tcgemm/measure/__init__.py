@@ -16,9 +16,7 @@ Results
     work.py        check -> time -> row
     run.py         python -m tcgemm bench
 Fronts
-    compare        tcgemm.compare
-    tune           tcgemm.tune
-    demo           python -m tcgemm demo
+    compare, tune, demo   tcgemm.compare, tcgemm.tune, python -m tcgemm demo
 
 errors.py checks float64 with numpy; nothing else here needs it.
 """

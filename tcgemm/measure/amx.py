@@ -20,7 +20,6 @@ import sys
 from pathlib import Path
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-FP16, BF16 = "AVX512_CORE_FP16", "AVX512_CORE_BF16"  # every CPU with AMX has AVX512_CORE_BF16
 CPUINFO = Path("/proc/cpuinfo")
 SECONDS = 120  # the limit of the child process; it spends most of its time in torch's import
 LINEAR = """
@@ -29,10 +28,6 @@ for size in (64, 512):  # oneDNN chooses its code by size
     ones = torch.ones(size, size, dtype=torch.bfloat16)
     torch.nn.functional.linear(ones, ones)
 """
-SENTENCE = (
-    "This machine advertises AMX but forbids it: {setting} is set, so that torch's bf16 products "
-    "on the CPU do not end with SIGILL."
-)
 
 
 def features() -> set[str]:
@@ -41,13 +36,9 @@ def features() -> set[str]:
 
 
 def without_amx() -> str:
-    """The value of ONEDNN_MAX_CPU_ISA that takes nothing but AMX from oneDNN."""
-    return FP16 if "avx512_fp16" in features() else BF16
-
-
-def advertises_amx() -> bool:
-    """Does Linux list the features for which oneDNN chooses its bf16 code with AMX?"""
-    return {"amx_tile", "amx_bf16"} <= features()
+    """The value of ONEDNN_MAX_CPU_ISA that takes nothing but AMX from oneDNN. Every CPU with AMX
+    has AVX512_CORE_BF16."""
+    return f"AVX512_CORE_{'FP16' if 'avx512_fp16' in features() else 'BF16'}"
 
 
 @functools.cache
@@ -66,9 +57,12 @@ def avoid_forbidden_amx() -> str:
     A value that the user has set stays. On a CPU that does not advertise AMX no child process is
     started. Child processes inherit the variable.
     """
-    if VARIABLE in os.environ or not advertises_amx():
+    if VARIABLE in os.environ or not {"amx_tile", "amx_bf16"} <= features():
         return ""
     if not linear_ends_with_sigill((sys.executable, "-c", LINEAR)):
         return ""
     os.environ[VARIABLE] = without_amx()
-    return SENTENCE.format(setting=f"{VARIABLE}={os.environ[VARIABLE]}")
+    return (
+        f"This machine advertises AMX but forbids it: {VARIABLE}={os.environ[VARIABLE]} is set, so "
+        "that torch's bf16 products on the CPU do not end with SIGILL."
+    )

@@ -3,6 +3,7 @@
 import contextlib
 import platform
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -62,12 +63,18 @@ def facts(device: torch.device | str) -> dict[str, Any]:
     }
 
 
-def _driver(device: torch.device | str) -> tuple[str | None, dict[str, float] | None]:
-    """(the driver's version, the clocks) of a GPU, from nvidia-smi."""
+def nvidia_smi(device: torch.device | str, fields: Iterable[str]) -> list[str]:
+    """The call of nvidia-smi that prints these fields of a GPU. torch numbers the visible GPUs and
+    nvidia-smi all of them, so the UUID names it."""
     uuid = str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
     selection = [f"--id=GPU-{uuid}"] if uuid else []
-    fields = ",".join(("driver_version", *QUERY.values()))
-    query = ["nvidia-smi", *selection, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+    query = f"--query-gpu={','.join(fields)}"
+    return ["nvidia-smi", *selection, query, "--format=csv,noheader,nounits"]
+
+
+def _driver(device: torch.device | str) -> tuple[str | None, dict[str, float] | None]:
+    """(the driver's version, the clocks) of a GPU, from nvidia-smi."""
+    query = nvidia_smi(device, ("driver_version", *QUERY.values()))
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout
         driver, *values = (part.strip() for part in answer.splitlines()[0].split(","))

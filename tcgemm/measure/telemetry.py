@@ -12,9 +12,11 @@ import subprocess
 
 import torch
 
+from tcgemm.measure import machine
+
 PERIOD = 20  # milliseconds between two samples
 # On Hopper, power.draw is an average over a second, which is longer than a measurement.
-FIELDS = "clocks.sm,power.draw.instant"
+FIELDS = ("clocks.sm", "power.draw.instant")
 
 
 class Sampler:
@@ -32,19 +34,16 @@ class Sampler:
     """
 
     device: torch.device
-    samples: list[tuple[float, float]]
+    clock_mhz: float | None = None
+    power_w: float | None = None
 
     def __init__(self, device: torch.device | str) -> None:
         self.device = torch.device(device)
-        self.samples = []
         self._process: subprocess.Popen[str] | None = None
 
     def command(self) -> list[str]:
-        """The call of nvidia-smi for this device. torch numbers the visible GPUs and nvidia-smi all
-        of them, so the UUID names it."""
-        uuid = torch.cuda.get_device_properties(self.device).uuid
-        form = "--format=csv,noheader,nounits"
-        return ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={FIELDS}", form, f"-lms={PERIOD}"]
+        """The call of nvidia-smi for this device."""
+        return [*machine.nvidia_smi(self.device, FIELDS), f"-lms={PERIOD}"]
 
     def __enter__(self) -> Sampler:
         if self.device.type == "cuda":
@@ -58,26 +57,15 @@ class Sampler:
         if self._process is None:
             return
         self._process.terminate()
-        lines = self._process.communicate()[0].splitlines()
-        for line in lines:
+        samples: list[list[float]] = []
+        for line in self._process.communicate()[0].splitlines():
             with contextlib.suppress(ValueError):  # "[N/A]", or half a line at the end
                 clock, power = map(float, line.split(","))
-                self.samples.append((clock, power))
-
-    @property
-    def clock_mhz(self) -> float | None:
-        """The median SM clock in MHz; None without samples."""
-        return self._median(0)
-
-    @property
-    def power_w(self) -> float | None:
-        """The median power in W; None without samples."""
-        return self._median(1)
+                samples.append([clock, power])
+        if samples:
+            medians = (statistics.median(values) for values in zip(*samples, strict=True))
+            self.clock_mhz, self.power_w = (round(value, 1) for value in medians)
 
     def fields(self) -> dict[str, float | None]:
         """The fields of a row: clock_mhz and power_w."""
         return {"clock_mhz": self.clock_mhz, "power_w": self.power_w}
-
-    def _median(self, column: int) -> float | None:
-        values = [sample[column] for sample in self.samples]
-        return round(statistics.median(values), 1) if values else None

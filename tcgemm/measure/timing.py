@@ -17,7 +17,7 @@ import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -26,6 +26,7 @@ from tcgemm.measure.telemetry import Sampler
 
 # A call takes the index of the operand set that it works on. Its result is ignored.
 Call = Callable[[int], object]
+Slice = Callable[[float], list[float]]  # milliseconds -> samples in microseconds per call
 SLICE_MS = 100.0  # one candidate's slice of a round
 FIRST_MS = 200.0  # one candidate's time before a measurement may end early
 GRAPH_US = 20000.0  # kernel time in one graph: the gap between two replays is small beside it
@@ -38,57 +39,14 @@ class Timing:
 
     us: float
     iqr_us: float
-    samples: int
-    total_ms: float
 
     @classmethod
-    def of(cls, samples: Sequence[float], total_ms: float) -> Timing:
-        """The timing of these samples in microseconds, which took total_ms in all."""
+    def of(cls, samples: Sequence[float]) -> Timing:
+        """The timing of these samples in microseconds."""
         if len(samples) == 1:
-            return cls(samples[0], 0.0, 1, total_ms)
+            return cls(samples[0], 0.0)
         low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(middle, high - low, len(samples), total_ms)
-
-
-class _GraphRunner:
-    """One candidate on a GPU: a graph of `calls` calls, each on the next operand set."""
-
-    def __init__(self, call: Call, sets: int) -> None:
-        # The first call creates library handles and workspaces and sets kernel attributes. These
-        # are forbidden in a capture. torch requires a side stream for the warm-up before a capture.
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for index in range(3):
-                call(index % sets)
-            us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
-        torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
-        slices = math.ceil(GRAPH_US / (us * sets))
-        most = max(1, MAX_CALLS // sets)
-        self.calls = sets * max(1, min(slices, most))
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, stream=stream):
-            for index in range(self.calls):
-                call(index % sets)
-        self.replay_us = events_us(self.graph.replay)
-
-    def time_slice(self, ms: float) -> tuple[list[float], float]:
-        """Samples in us per call, from replays that run back to back for about `ms`, and the time
-        of all in ms."""
-        replays = max(1, math.ceil(ms * 1e3 / self.replay_us))
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
-        events[0].record()
-        for event in events[1:]:
-            self.graph.replay()
-            event.record()
-        events[-1].synchronize()
-        pairs = itertools.pairwise(events)
-        samples = [first.elapsed_time(last) * 1e3 / self.calls for first, last in pairs]
-        return samples, sum(samples) * self.calls / 1e3
-
-    def close(self) -> None:
-        self.graph.reset()
+        return cls(middle, high - low)
 
 
 def events_us(function: Callable[[], object]) -> float:
@@ -101,30 +59,66 @@ def events_us(function: Callable[[], object]) -> float:
     return max(1.0, first.elapsed_time(last) * 1e3)
 
 
-class _HostRunner:
+@contextlib.contextmanager
+def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
+    """One candidate on a GPU, in a graph of calls, each on the next operand set."""
+    # The first call creates library handles and workspaces and sets kernel attributes. These
+    # are forbidden in a capture. torch requires a side stream for the warm-up before a capture.
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for index in range(3):
+            call(index % sets)
+        us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
+    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
+    wanted, most = math.ceil(GRAPH_US / (us * sets)), max(1, MAX_CALLS // sets)
+    calls = sets * min(wanted, most)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        for index in range(calls):
+            call(index % sets)
+    replay_us = events_us(graph.replay)
+
+    def time_slice(ms: float) -> list[float]:
+        """Samples from replays that run back to back."""
+        replays = max(1, math.ceil(ms * 1e3 / replay_us))
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
+        events[0].record()
+        for event in events[1:]:
+            graph.replay()
+            event.record()
+        events[-1].synchronize()
+        pairs = itertools.pairwise(events)
+        return [first.elapsed_time(last) * 1e3 / calls for first, last in pairs]
+
+    try:
+        yield time_slice
+    finally:
+        graph.reset()
+
+
+@contextlib.contextmanager
+def _host_slices(call: Call, sets: int) -> Iterator[Slice]:
     """One candidate on the CPU. A sample has as many calls as run in a millisecond."""
+    indices = itertools.cycle(range(sets))
 
-    def __init__(self, call: Call, sets: int) -> None:
-        self.call, self.sets, self.next = call, sets, 0
-        call(0)
+    def sample(calls: int) -> float:
         start = time.perf_counter()
-        call(1 % sets)
-        us = max(0.1, (time.perf_counter() - start) * 1e6)
-        self.calls = max(1, math.ceil(1e3 / us))
+        for index in itertools.islice(indices, calls):
+            call(index)
+        return (time.perf_counter() - start) * 1e6 / calls
 
-    def time_slice(self, ms: float) -> tuple[list[float], float]:
+    sample(1)
+    calls = max(1, math.ceil(1e3 / max(0.1, sample(1))))
+
+    def time_slice(ms: float) -> list[float]:
         samples: list[float] = []
-        begin = time.perf_counter()
-        while not samples or (time.perf_counter() - begin) * 1e3 < ms:
-            start = time.perf_counter()
-            for _ in range(self.calls):
-                self.call(self.next % self.sets)
-                self.next += 1
-            samples.append((time.perf_counter() - start) * 1e6 / self.calls)
-        return samples, (time.perf_counter() - begin) * 1e3
+        while sum(samples) * calls < ms * 1e3:
+            samples.append(sample(calls))
+        return samples
 
-    def close(self) -> None:
-        pass
+    yield time_slice
 
 
 def measure(
@@ -136,7 +130,6 @@ def measure(
     sampler: Sampler | None = None,
     refusals: dict[str, str] | None = None,
     enough: Callable[[Mapping[str, Timing]], bool] | None = None,
-    first_ms: float = FIRST_MS,
 ) -> dict[str, Timing]:
     """Measures the time of each candidate: {name: call} -> {name: Timing}.
 
@@ -158,43 +151,36 @@ def measure(
         sampler (telemetry.Sampler): samples clock and power during the slices that count.
         refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
             capture. If it is None, such a candidate raises RuntimeError.
-        enough: gets the timings after first_ms of each candidate, and ends the measurement there if
+        enough: gets the timings after FIRST_MS of each candidate, and ends the measurement there if
             it returns True. None measures all of min_ms.
-        first_ms (float): milliseconds of one candidate before `enough` is asked.
     """
-    kind = _GraphRunner if torch.device(device).type == "cuda" else _HostRunner
+    slices_of = _graph_slices if torch.device(device).type == "cuda" else _host_slices
     rounds = 2 * math.ceil(min_ms / (2 * SLICE_MS))  # each order as often as the reverse
     slice_ms = min_ms / rounds
-    first = 2 * math.ceil(first_ms / (2 * slice_ms))
-    runners: dict[str, _GraphRunner | _HostRunner] = {}
-    samples: dict[str, list[float]] = {}
-    totals: dict[str, float] = {}
-
-    def timings() -> dict[str, Timing]:
-        return {name: Timing.of(samples[name], totals[name]) for name in runners}
-
+    first = 2 * math.ceil(FIRST_MS / (2 * slice_ms))
+    slices: dict[str, Slice] = {}
     with contextlib.ExitStack() as stack:
         for name, call in candidates.items():
             try:
-                runners[name] = kind(call, sets)
+                slices[name] = stack.enter_context(slices_of(call, sets))
             except Exception as error:
-                if refusals is None or not runners:
+                if refusals is None or not slices:
                     raise
                 refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
-            else:
-                samples[name], totals[name] = [], 0.0
-                stack.callback(runners[name].close)
-        for runner in runners.values():
-            runner.time_slice(slice_ms)
+        for time_slice in slices.values():
+            time_slice(slice_ms)
         stack.enter_context(sampler or contextlib.nullcontext())
+        samples: dict[str, list[float]] = {name: [] for name in slices}
         for index in range(rounds):
-            for name in sorted(runners, reverse=index % 2 == 1):
-                values, total = runners[name].time_slice(slice_ms)
-                samples[name] += values
-                totals[name] += total
-            if enough is not None and index + 1 == first and enough(timings()):
+            for name in sorted(slices, reverse=index % 2 == 1):
+                samples[name] += slices[name](slice_ms)
+            if enough and index + 1 == first and enough(_timings(samples)):
                 break
-    return timings()
+    return _timings(samples)
+
+
+def _timings(samples: Mapping[str, Sequence[float]]) -> dict[str, Timing]:
+    return {name: Timing.of(us) for name, us in samples.items()}
 
 
 def host_time(
@@ -230,4 +216,4 @@ def host_time(
             samples[name].append(seconds(call) * 1e6 / calls)
     if cuda:
         torch.cuda.synchronize(device)
-    return {name: Timing.of(us, sum(us) * calls / 1e3) for name, us in samples.items()}
+    return _timings(samples)

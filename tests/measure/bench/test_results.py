@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.measure import kernel_name, name_of, plan, results, run, timing, work
+from tcgemm.measure import kernel_name, name_of, plan, results, run, work
 from tcgemm.measure.case import Case
 from tcgemm.measure.results import Results
 
@@ -67,23 +67,6 @@ def test_a_claim_holds_for_the_whole_range():
     assert results.claim((1.01, 1.03), 1.01) == "PASS"
     assert results.claim((0.97, 0.99), 1.0) == "MISS"
     assert results.claim((0.99, 1.01), 1.0) == "UNCLEAR"
-
-
-def test_a_measurement_ends_early_where_the_ratio_is_clear():
-    calls = []
-
-    def enough(timings):
-        calls.append(timings)
-        return len(timings) == 1
-
-    def call(index):
-        pass
-
-    common = {"device": "cpu", "min_ms": 400.0, "first_ms": 200.0, "enough": enough}
-    single = timing.measure({"tcgemm": call}, 1, **common)
-    assert 200 <= single["tcgemm"].total_ms < 350 and len(calls) == 1
-    pair = timing.measure({"tcgemm": call, "torch": call}, 1, **common)
-    assert all(sample.total_ms >= 400 for sample in pair.values()) and len(calls) == 2
 
 
 def test_the_key_is_the_case(tmp_path):

@@ -1,5 +1,6 @@
 """The timer and the sampler of clock and power."""
 
+import contextlib
 import sys
 import time
 
@@ -9,22 +10,40 @@ import torch
 from tcgemm.measure import operands, telemetry, timing
 
 
+def sleeper(calls, name, seconds):
+    """A call that notes its operand set and sleeps."""
+
+    def call(index):
+        calls.append((name, index))
+        time.sleep(seconds)
+
+    return call
+
+
 def test_a_slower_candidate_takes_longer():
-    calls = {name: [] for name in ("fast", "slow")}
-
-    def sleeper(name, seconds):
-        def call(index):
-            calls[name].append(index)
-            time.sleep(seconds)
-
-        return call
-
-    candidates = {"fast": sleeper("fast", 0.0005), "slow": sleeper("slow", 0.002)}
+    calls = []
+    candidates = {"fast": sleeper(calls, "fast", 0.0005), "slow": sleeper(calls, "slow", 0.002)}
     result = timing.measure(candidates, 3, device="cpu", min_ms=60)
     assert 400 < result["fast"].us < result["slow"].us < 20_000
-    assert min(timings.total_ms for timings in result.values()) >= 60
-    assert result["slow"].samples >= 4 and result["slow"].iqr_us >= 0
-    assert set(calls["fast"]) == {0, 1, 2}  # it rotates over the sets
+    assert result["slow"].iqr_us >= 0
+    assert set(calls) == {(name, i) for name in candidates for i in range(3)}  # it rotates
+    assert sum(name == "slow" for name, _ in calls) * result["slow"].us > 60_000
+
+
+def test_a_measurement_ends_early_where_that_is_enough():
+    asked = []
+
+    def enough(timings):
+        asked.append(timings)
+        return len(timings) == 1
+
+    # Milliseconds, 120 before the slices that count.
+    for names, least, most in ((("tcgemm",), 290, 400), (("tcgemm", "torch"), 450, 600)):
+        calls = []
+        candidates = {name: sleeper(calls, name, 0.01) for name in names}
+        timing.measure(candidates, 1, device="cpu", min_ms=400.0, enough=enough)
+        assert least <= 10 * sum(name == "tcgemm" for name, _ in calls) < most
+    assert [len(timings) for timings in asked] == [1, 2]
 
 
 def test_host_time_counts_a_call():
@@ -66,15 +85,15 @@ def test_sampler_takes_medians_and_stops(monkeypatch):
 
 def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypatch):
     closed = []
+    host_slices = timing._host_slices
 
-    class Runner(timing._HostRunner):
-        def __init__(self, call, sets):
-            if call is refuse:
-                raise RuntimeError("operation not permitted when stream is capturing\nmore")
-            super().__init__(call, sets)
-
-        def close(self):
-            closed.append(self)
+    @contextlib.contextmanager
+    def graph_slices(call, sets):
+        if call is refuse:
+            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+        with host_slices(call, sets) as time_slice:
+            yield time_slice
+        closed.append(call)
 
     def run(index):
         time.sleep(0.0001)
@@ -82,10 +101,10 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
     def refuse(index):
         raise AssertionError
 
-    monkeypatch.setattr(timing, "_HostRunner", Runner)
+    monkeypatch.setattr(timing, "_host_slices", graph_slices)
     common, refusals = {"device": "cpu", "min_ms": 2}, {}
     result = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
-    assert list(result) == ["tcgemm"] and len(closed) == 1
+    assert list(result) == ["tcgemm"] and closed == [run]
     assert refusals["torch"].endswith("when stream is capturing")
     for candidates, options in (
         ({"tcgemm": run, "torch": refuse}, {}),
@@ -93,7 +112,6 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
     ):
         with pytest.raises(RuntimeError, match="stream is capturing"):
             timing.measure(candidates, 2, **common, **options)
-    assert len(closed) == 2  # also of the candidate that was ready when the other failed
 
 
 @pytest.mark.gpu
@@ -114,5 +132,5 @@ def test_graph_timing_on_a_gpu():
             break
     assert 0.9 < ratio < 1.1
     assert 1 < result["first"].us < 100
-    if sampler.samples:  # nvidia-smi need not be there
+    if sampler.clock_mhz:  # nvidia-smi need not be there
         assert sampler.clock_mhz > 100 and sampler.power_w > 10
