@@ -13,7 +13,6 @@ merge      put files of results, or of rows, into one
 report     write tables and pictures of the results
 rows       the time of every kernel on drawn problems
 fit        the planner's estimates and choices beside these times
-doc000     float16 products of published sizes, beside the paper's
 pictures   draw the pictures of the documentation
 figures    write the measured figures of the guides
 notebooks  execute the notebooks and keep their outputs
@@ -30,7 +29,6 @@ COMMANDS = {
     "report": "benchmarks.report",
     "rows": "benchmarks.rows",
     "fit": "benchmarks.fit",
-    "doc000": "benchmarks.published_sizes",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",
     "notebooks": "benchmarks.run_notebooks",

@@ -26,7 +26,6 @@ from tcgemm.measure.work import TORCH
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
 PACKED = "packed"  # the set of products with packed weights
-PUBLISHED = "doc000"  # the set of published sizes, which has a command and a page of its own
 SHORT_SIDE = 128  # a product with no more rows or columns than this reads more than it computes
 
 
@@ -36,8 +35,8 @@ def ratio(row: Row) -> float | None:
 
 
 def of_products(measured: Results) -> Results:
-    """The rows of the sets of products, without those of published sizes."""
-    names = {*cases.NAMES, PACKED} - {PUBLISHED}
+    """The rows of the sets of products that the pages show."""
+    names = {*cases.GROUPS["all"], *cases.GROUPS["drawn"], PACKED}
     rows = (row for row in measured.rows if set_of(row).partition(":")[0] in names)
     return Results.of(rows, measured.header)
 

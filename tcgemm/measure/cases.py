@@ -13,7 +13,7 @@
     long-k     small results with a long K
     sparse-mm  2:4 sparse weights; the passes that prune and compress
     random     seeded random shapes, layouts and dtypes
-    doc000     sizes of a published comparison; published_sizes.py has them
+    doc000     the sizes of Yan, Wang and Chu (IPDPS 2020), figures 6 to 9: f16 and f32 sums
 
 Sets whose name begins with "drawn-" are drawn by a seed: drawn.py has them. The sets smoke,
 smoke-dtypes and smoke-sparse have small cases that a CPU runs in seconds.
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tcgemm.measure import drawn, published_sizes
+from tcgemm.measure import drawn
 from tcgemm.measure.case import FLOAT8, FLOATS, FORWARD, SCALES, Case, Operation
 from tcgemm.measure.operands import LAYOUTS
 from tcgemm.typing import Activation, Float8Precision, Layout, words
@@ -85,6 +85,8 @@ SMALL = _sizes("96x144x256")
 OTHERS: tuple[Layout, ...] = tuple(layout for layout in LAYOUTS if layout != "TN")
 FLOAT8_SUMS: tuple[str, ...] = words(Float8Precision)
 SMOKE = _sizes("64x64x64 65x33x17 1x40x96")
+PUBLISHED_WIDTHS = range(1024, 16385, 256)
+PUBLISHED_SHAPES = _sizes("1x1x1 2x1x1 1x2x1 1x1x2 4x1x1 1x4x1 1x1x4")  # M, N, K in widths
 
 
 def _part(
@@ -250,7 +252,12 @@ SETS: dict[str, list[Case]] = {
         *_sparse_parts(72, 64),
     ],
     "random": _random(),
-    "doc000": published_sizes.doc000(),
+    "doc000": [
+        Case("mm", "f16", "TN", m * width, n * width, k * width, accumulation=sums)
+        for m, n, k in PUBLISHED_SHAPES
+        for width in PUBLISHED_WIDTHS
+        for sums in ("f16", "f32")
+    ],
 }
 _names = tuple(name for name in SETS if not name.startswith(("smoke", "doc")))
 _dtypes = ("fp8", "scales", "int8", "tf32", "f64", "highest")

@@ -38,8 +38,7 @@ def bars(figure):
 def test_the_command_draws_the_pictures_that_are_stored(tmp_path):
     assert pictures.main(["--out", str(tmp_path)]) == 0
     names = {path.name for path in tmp_path.iterdir()}
-    of_sizes = {path.name for path in pictures.FOLDER.glob("*doc000*")}  # `doc000 --plot`
-    assert names | of_sizes == {path.name for path in pictures.FOLDER.iterdir()}
+    assert names == {path.name for path in pictures.FOLDER.iterdir()}
     for name in filter(re.compile(".*svg").match, names):
         assert texts(tmp_path / name), name
         stored = texts(pictures.FOLDER / name)

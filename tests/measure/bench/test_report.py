@@ -76,7 +76,6 @@ def test_report_of_nothing(tmp_path):
 
 
 def test_every_stored_product_has_a_table():
-    # `python -m benchmarks doc000` has the tables of its set.
     for path in FILES:
         rows = overview.of_products(Results.load(path)).rows
         table_rows = [row for section in tables.SECTIONS for row in section.rows(rows)]
