@@ -73,12 +73,11 @@ class Load:
         calls = {name: lambda index: load() for name in ("first", "second")}
         common = {"device": device, "min_ms": conditions.ms, "sampler": sampler}
         first, second = timing.measure(calls, 1, **common).values()
-        row = self.cases(device)[0] | results.EMPTY | work.rounded(first)
-        row["ratios"] = work.ratios_of(first, {"itself": second})
+        row = self.cases(device)[0] | results.EMPTY | work.times(first, {"itself": second})
         row |= sampler.fields() | {"date": machine.now()}
         if self.bytes:
             moved = self.bytes * (2 if self.function == "copy" else 1)
-            row["gbps"] = float(f"{moved / first.us / 1e3:.5g}")
+            row["gbps"] = results.figures(moved / first.us / 1e3)
         else:
             row["facts"] = properties(device)
         return [row]

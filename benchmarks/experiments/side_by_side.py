@@ -172,12 +172,7 @@ class SideBySide:
             and other != name
             and (other == self.baselines[0] or name.endswith(COMPILED))
         }
-        return work.rounded(timings[name]) | {
-            "ratios": work.ratios_of(timings[name], others),
-            "baselines": {
-                other: {"name": other} | work.rounded(sample) for other, sample in others.items()
-            },
-        }
+        return work.times(timings[name], others)
 
 
 @contextlib.contextmanager

@@ -24,10 +24,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """The options that the arguments give."""
     parser = command_line.parser("tcgemm compare", __doc__, epilog=EXAMPLES)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--shapes", type=products.comma, help=products.SHAPES)
+    source.add_argument("--shapes", type=command_line.comma, help=products.SHAPES)
     source.add_argument("--load", type=Path, help="a saved file: print it and measure nothing")
     parser.add_argument(
-        "--against", type=products.comma, default=BASELINES, help=" and ".join(BASELINES)
+        "--against", type=command_line.comma, default=BASELINES, help=" and ".join(BASELINES)
     )
     parser.add_argument("--bias", action="store_true", help="add a bias")
     parser.add_argument("--activation", choices=words(Activation))

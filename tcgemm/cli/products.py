@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tcgemm.measure.command_line import comma
 from tcgemm.measure.compare.request import WEIGHTS
 from tcgemm.measure.operands import DTYPES
 from tcgemm.typing import Float8Precision, Granularity, Layout, words
@@ -13,11 +14,6 @@ if TYPE_CHECKING:
 
 SHAPES = "MxNxK or BATCHxMxNxK, several with commas"
 NAMES = ("dtypes", "layouts", "scales", "precision", "sparse", "weight", "group_size", "device")
-
-
-def comma(text: str) -> list[str]:
-    """The words of a list that commas separate."""
-    return [word for word in text.split(",") if word]
 
 
 def group_of(text: str) -> int | str | None:

@@ -23,14 +23,14 @@ from tcgemm.measure import command_line, tune
 
 def numbers(text: str) -> list[int]:
     """The whole numbers of a list that commas separate."""
-    return [int(word) for word in products.comma(text)]
+    return [int(word) for word in command_line.comma(text)]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options of a command line."""
     parser = command_line.parser("tcgemm tune", __doc__)
     actions = parser.add_mutually_exclusive_group(required=True)
-    actions.add_argument("--shapes", type=products.comma, help=products.SHAPES)
+    actions.add_argument("--shapes", type=command_line.comma, help=products.SHAPES)
     actions.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
     actions.add_argument("--show", action="store_true", help="print what is stored")
     actions.add_argument("--clear", action="store_true", help="remove what is stored")

@@ -17,6 +17,11 @@ def parser(command: str, text: str | None, **options: str) -> argparse.ArgumentP
     )
 
 
+def comma(text: str) -> list[str]:
+    """The words of a list that commas separate."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def default_device() -> str:
     """ "cuda" where torch finds a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -23,16 +23,12 @@ epilogue, or the model and its task. MEASURED are the others:
 A file leaves out the fields that are None or empty. Each row is written as soon as it is measured,
 and two files are merged by the case.
 
-    repetition    one measurement of a case: the candidates in alternating order in one process
-    case          up to REPETITIONS of them, spread over the run: all cases have the first one
-                  before any case has the second
-    range         the lowest and the highest ratio of the repetitions
-    claim         "faster", or a target that is met: the whole range is above the limit
-
-A ratio that is more than CLOSE away from 1 and from each of its targets is clear: its first
-repetition ends after timing.FIRST_MS a candidate, and there is no other. Every other case takes MS
-a candidate and all repetitions, because the same kernel and shape differ by up to 5 % between two
-measurements of one run.
+A repetition is one measurement of a case. All cases of a run have the first one before any has the
+second. The range of a ratio is its lowest and its highest repetition, and a claim ("faster", or a
+target that is met) holds if the whole range is above the limit. A ratio that is more than CLOSE
+away from 1 and from each of its targets is clear: its first repetition ends after timing.FIRST_MS a
+candidate, and there is no other. Every other case takes MS a candidate and all repetitions, because
+the same kernel and shape differ by up to 5 % between two measurements of one run.
 """
 
 from __future__ import annotations
@@ -52,22 +48,12 @@ from tcgemm.version import __version__
 Row = dict[str, Any]
 Aims = Mapping[str, Sequence[float]]  # baseline -> the targets of its ratio
 EMPTY: Row = {
-    "kernel": None,
-    "us": None,
-    "iqr_us": None,
-    "tflops": None,
-    "gbps": None,
-    "ratios": {},
-    "baselines": {},
-    "refused": {},
-    "max_error_ratio": None,
-    "exact": None,
-    "clock_mhz": None,
-    "power_w": None,
+    **dict.fromkeys(("kernel", "us", "iqr_us", "tflops", "gbps")),
+    **{name: {} for name in ("ratios", "baselines", "refused")},
+    **dict.fromkeys(("max_error_ratio", "exact", "clock_mhz", "power_w")),
     "why": "",
     "facts": {},
-    "commit": None,
-    "date": None,
+    **dict.fromkeys(("commit", "date")),
     "repetitions": [],
 }
 MEASURED = frozenset(EMPTY)
@@ -162,28 +148,38 @@ def line(name: str, row: Row) -> str:
 def combined(row: Row, parts: Iterable[Row]) -> Row:
     """The row with the medians of these repetitions. Other fields stay as they are."""
     parts = sorted(parts, key=lambda part: str(part["date"]))
-
-    def median(values: Iterable[float | None], digits: int) -> float | None:
-        numbers = [value for value in values if value is not None]
-        return round(statistics.median(numbers), digits) if numbers else None
-
-    result: Row = {name: median((part[name] for part in parts), 3) for name in ("us", "clock_mhz")}
-    result["power_w"] = median((part["power_w"] for part in parts), 1)
+    result: Row = {
+        name: _median((part[name] for part in parts), digits)
+        for name, digits in (("us", 3), ("clock_mhz", 3), ("power_w", 1))
+    }
     result["ratios"] = {
-        name: median((part["ratios"].get(name) for part in parts), 4) for name in row["ratios"]
+        name: _median((part["ratios"].get(name) for part in parts), 4) for name in row["ratios"]
     }
     for name in ("tflops", "gbps"):
         if row[name]:
-            result[name] = float(f"{row[name] * row['us'] / result['us']:.5g}")
+            result[name] = figures(row[name] * row["us"] / result["us"])
     return row | result | {"repetitions": parts if len(parts) > 1 else []}
+
+
+def _median(values: Iterable[float | None], digits: int) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return round(statistics.median(numbers), digits) if numbers else None
+
+
+def figures(value: float) -> float:
+    """The value with five figures, as rates and ratios are stored."""
+    return float(f"{value:.5g}")
 
 
 def merged(old: Row | None, new: Row) -> Row:
     """One case of two files: all repetitions of both if the commit is the same, else `new`."""
     if old is None or old["commit"] != new["commit"] or new["commit"] == "unknown":
         return new
-    if new["us"] is None:
-        return old
+    return old if new["us"] is None else joined(old, new)
+
+
+def joined(old: Row, new: Row) -> Row:
+    """The row `new` with the repetitions of `old` as well."""
     later = repetitions(new)
     extra = [part for part in repetitions(old) if part not in later]
     return combined(new, [*extra, *later]) if extra else new
@@ -330,16 +326,13 @@ def commit() -> str:
     if not (CHECKOUT / "csrc").is_dir():
         return __version__
     code = ("--", "csrc", "tcgemm", "setup.py", "setup_toolchain.py")
+    options: dict[str, Any] = {"cwd": CHECKOUT, "text": True, "timeout": 20}
+    options["stderr"] = subprocess.DEVNULL
+    last = ["git", "log", "-1", "--abbrev=10", "--format=%h", *code]
+    changes = ["git", "status", "--porcelain", "--untracked-files=no", *code]
     try:
-        last = _git("log", "-1", "--abbrev=10", "--format=%h", *code)
-        changes = _git("status", "--porcelain", "--untracked-files=no", *code)
+        name = subprocess.check_output(last, **options).strip() or "unknown"
+        is_changed = name != "unknown" and subprocess.check_output(changes, **options)
+        return f"{name}+" if is_changed else name
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-    return f"{last}{'+' if changes else ''}" if last else "unknown"
-
-
-def _git(*arguments: str) -> str:
-    process = subprocess.run(
-        ["git", *arguments], check=True, cwd=CHECKOUT, capture_output=True, text=True, timeout=20
-    )
-    return process.stdout.strip()

@@ -34,6 +34,7 @@ import torch
 
 from tcgemm.measure import cases, command_line, drawn, machine, operands, results, work
 from tcgemm.measure.case import Case
+from tcgemm.measure.command_line import comma
 from tcgemm.measure.results import Aims, Results, Row
 from tcgemm.measure.works import work_of
 
@@ -45,7 +46,6 @@ class Conditions(NamedTuple):
 
     device: torch.device
     ms: float  # of a candidate, where its ratio is close
-    baselines: bool = True  # time torch too?
 
 
 class Job(Protocol):
@@ -91,31 +91,16 @@ class Product:
         """The row of one repetition; only the first one checks the result."""
         runnable = work_of(self.case, conditions.device)
         checks = (earlier["max_error_ratio"], earlier["exact"]) if earlier else None
-        calls = runnable.candidates()
-        calls = calls if conditions.baselines else {"tcgemm": calls["tcgemm"]}
-        return [work.measure(runnable, calls, ms=conditions.ms, checks=checks, aims=aims)]
+        return [work.measure(runnable, ms=conditions.ms, checks=checks, aims=aims)]
 
     def plan(self, gpu: str) -> str:
         """The kernel that the planner takes on a GPU."""
         return work_of(self.case, "meta").plan_on(gpu).kernel
 
 
-class Targets(Protocol):
-    """The module that knows the targets of whole sets: benchmarks/targets.py."""
-
-    def aims(self, row: Mapping[str, Any]) -> Aims:
-        """The targets of each ratio of a case with these fields."""
-        ...
-
-    def listing(self, sets: Sequence[str]) -> Sequence[str]:
-        """A line for each target of these sets."""
-        ...
-
-    def summary_lines(self, results: Results) -> tuple[Sequence[str], int, int]:
-        """(lines to print, targets that are met, targets that were measured)."""
-        ...
-
-
+# The module benchmarks/targets.py: aims(case) are the targets of each ratio, listing(sets) has a
+# line for each target, summary_lines(results) are (lines, targets met, targets measured).
+Targets = Any
 Experiments = Mapping[str, Callable[[argparse.Namespace], Iterable[Job]]]
 
 
@@ -125,11 +110,6 @@ def shard(text: str) -> tuple[int, int]:
     if not (part.isdigit() and parts.isdigit() and 1 <= int(part) <= int(parts)):
         raise argparse.ArgumentTypeError(f"{text!r} is no part of a whole such as 2/5")
     return int(part), int(parts)
-
-
-def comma(text: str) -> tuple[str, ...]:
-    """The words of a list that commas separate."""
-    return tuple(word.strip() for word in text.split(","))
 
 
 def parse(
@@ -155,7 +135,6 @@ def parse(
     parser.add_argument("--seed", type=int, default=drawn.SEED, help="of drawn sets (%(default)s)")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
-    parser.add_argument("--no-baseline", action="store_true", help="time tcgemm alone")
     parser.add_argument("--targets", action="store_true", help="only cases that have a target")
     parser.add_argument("--max-size", type=int, help="limit M, N and K; results go to --out only")
     parser.add_argument("--dry-run", action="store_true", help="print the plans, measure nothing")
@@ -187,7 +166,7 @@ def chosen_sets(options: argparse.Namespace) -> list[str]:
 
 
 def chosen_jobs(
-    options: argparse.Namespace, targets: Targets | None, experiments: Experiments
+    options: argparse.Namespace, targets: Targets, experiments: Experiments
 ) -> list[Job]:
     """The jobs of the options."""
     names = chosen_sets(options)
@@ -215,22 +194,18 @@ class Run:
     `folder` has the stored results that --resume reads, and gets the new ones if --out is missing.
     """
 
-    options: argparse.Namespace
-    targets: Targets | None
-    gpu: str
-    commit: str
     path: Path | None
     results: Results
     measured: Results  # the rows of this commit, measured now or before
-    conditions: Conditions
 
     def __init__(
-        self, options: argparse.Namespace, folder: Path | None, targets: Targets | None = None
+        self, options: argparse.Namespace, folder: Path | None, targets: Targets = None
     ) -> None:
-        self.options, self.targets = options, targets
+        self.options: argparse.Namespace = options
+        self.targets: Targets = targets
         device = torch.device(options.device)
-        self.gpu = machine.gpu_name(device)
-        self.commit = options.commit or results.commit()
+        self.gpu: str = machine.gpu_name(device)
+        self.commit: str = options.commit or results.commit()
         # Cases of --max-size are no results of their sets, so only --out stores them.
         out: Path | None = options.out or (None if options.max_size else folder)
         self.path = None if out is None else results.path_in(out, self.gpu)
@@ -242,7 +217,7 @@ class Run:
                 rows = [r for r in known.rows if r["commit"] == self.commit and r["us"]]
                 self.measured.merge(Results.of(rows))
         self.results.header = machine.facts(device) | {"method": work.METHOD}
-        self.conditions = Conditions(device, options.ms, not options.no_baseline)
+        self.conditions: Conditions = Conditions(device, options.ms)
 
     def rows_of(self, job: Job) -> list[Row | None]:
         """The rows of a job, if --resume found them or this run has measured them."""
@@ -276,9 +251,7 @@ class Run:
         for row in rows:
             row["commit"] = self.commit
             old = self.measured.by_key.get(results.key(row))
-            if row["us"] is not None and old:
-                parts = [*results.repetitions(old), *results.repetitions(row)]
-                row = results.combined(row, parts)
+            row = results.joined(old, row) if old and row["us"] is not None else row
             self.measured.put(row)
             if row["us"] is not None or old is None:
                 self.results.put(row)
@@ -318,7 +291,7 @@ def main(
     argv: Sequence[str] | None = None,
     *,
     folder: Path | None = None,
-    targets: Targets | None = None,
+    targets: Targets = None,
     command: str = "tcgemm bench",
     experiments: Experiments | None = None,
 ) -> int:

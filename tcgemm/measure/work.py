@@ -27,6 +27,8 @@ IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"
 # The epilogue for which torch has one call beside the two that most users write: both are measured.
 ALSO_FUSED = "bias+gelu_tanh"
 PASS_BASELINES = {"compress": "torch._cslt_compress", "prune": "torch._sparse_semi_structured_tile"}
+# The fields of a row that a case has under the same name.
+FIELDS = ("dtype", "layout", "batch", "m", "n", "k", "accumulation")
 Checks = tuple[float | None, bool | None]  # the largest error over its bound, exact
 
 
@@ -67,30 +69,20 @@ def dense_baseline_name(case: Case) -> str:
 
 def case_fields(case: Case, device: torch.device | str) -> Row:
     """The fields of a row that say what it is about."""
-    fields = {
-        "set": case.set,
+    fields = {"set": case.set} if case.set else {}
+    return fields | {
         "function": case.op,
-        "dtype": case.dtype,
-        "layout": case.layout,
-        "batch": case.batch,
-        "m": case.m,
-        "n": case.n,
-        "k": case.k,
-        "accumulation": case.accumulation,
+        **{name: getattr(case, name) for name in FIELDS},
         "epilogue": "+".join(case.terms),
         "graph": case.graph and torch.device(device).type == "cuda",
     }
-    if not case.set:
-        del fields["set"]
-    return fields
 
 
 def case_from(row: Row) -> Case:
     """The case that a row is about. A set such as "squares:sm80" has the kernels of this name."""
-    row = results.DEFAULTS | row
-    names = ("dtype", "layout", "m", "n", "k", "batch", "accumulation", "graph")
-    fields = {name: row[name] for name in names} | {"set": row.get("set", "")}
-    kernel = fields["set"].partition(":")[2]
+    row = results.DEFAULTS | {"set": ""} | row
+    fields = {name: row[name] for name in ("set", *FIELDS, "graph")}
+    kernel = row["set"].partition(":")[2]
     return Case(row["function"], **fields, epilogue=row["epilogue"] or "none", kernel=kernel)
 
 
@@ -136,6 +128,12 @@ def measure(
         aims: targets of the ratios. With them a measurement ends early where all ratios are clear.
     """
     case, refused = work.case, dict(refused or {})
+    sampler, row = telemetry.Sampler(work.device), case_fields(case, work.device) | results.EMPTY
+
+    def is_clear(timings: Mapping[str, Timing]) -> bool:
+        others = {name: t for name, t in timings.items() if name != "tcgemm"}
+        return aims is not None and results.is_clear(ratios_of(timings["tcgemm"], others), aims)
+
     with machine.current(work.device):
         error, exact = checks or work.check()
         candidates = dict(work.candidates() if calls is None else calls)
@@ -144,59 +142,47 @@ def measure(
             if reason := baseline.refusal(candidates[name]):
                 refused[name] = reason
                 del candidates[name]
-        timings, sampler = _times(work, candidates, refused, ms=ms, aims=aims)
+        if case.graph:
+            common = {"device": work.device, "min_ms": ms, "sampler": sampler, "enough": is_clear}
+            timings = timing.measure(candidates, work.sets, **common, refusals=refused)
+        else:
+            with sampler:
+                timings = timing.host_time(candidates, work.sets, device=work.device)
         facts, plan, traffic = work.facts(timings), work.plan, work.bytes
     own = timings.pop("tcgemm")
-    finite = error if error is not None and math.isfinite(error) else None
-    return case_fields(case, work.device) | {
-        "kernel": plan.launch or plan.kernel,
-        **rounded(own),
-        "tflops": float(f"{case.flops / own.us / 1e6:.5g}") if case.graph and case.flops else None,
-        "gbps": float(f"{traffic / own.us / 1e3:.5g}") if traffic else None,
-        "ratios": ratios_of(own, timings),
-        "baselines": {
-            name: {"name": names.get(name, name)} | rounded(timing)
-            for name, timing in timings.items()
-        },
-        "refused": refused,
-        "max_error_ratio": None if finite is None else round(finite, 4),
-        "exact": False if error is not None and finite is None else exact,
-        **sampler.fields(),
-        "why": plan.why,
-        "facts": facts,
-        "commit": None,
-        "date": machine.now(),
-        "repetitions": [],
+    if case.graph and case.flops:
+        row["tflops"] = results.figures(case.flops / own.us / 1e6)
+    if error is not None:
+        row["max_error_ratio"] = round(error, 4) if math.isfinite(error) else None
+        exact = exact if math.isfinite(error) else False
+    return (
+        row
+        | times(own, timings, names)
+        | sampler.fields()
+        | {
+            "kernel": plan.launch or plan.kernel,
+            "gbps": results.figures(traffic / own.us / 1e3) if traffic else None,
+            "refused": refused,
+            "exact": exact,
+            "why": plan.why,
+            "facts": facts,
+            "date": machine.now(),
+        }
+    )
+
+
+def times(own: Timing, others: Mapping[str, Timing], names: Mapping[str, str] | None = None) -> Row:
+    """The fields of a time, and of others beside it. names: {candidate: what it calls}."""
+
+    def rounded(timing: Timing) -> Row:
+        return {"us": round(timing.us, 3), "iqr_us": round(timing.iqr_us, 3)}
+
+    baselines = {
+        name: {"name": (names or {}).get(name, name)} | rounded(t) for name, t in others.items()
     }
+    return rounded(own) | {"ratios": ratios_of(own, others), "baselines": baselines}
 
 
-def rounded(timing: Timing) -> dict[str, float]:
-    """The fields of a time: its median and its interquartile range."""
-    return {"us": round(timing.us, 3), "iqr_us": round(timing.iqr_us, 3)}
-
-
-def ratios_of(own: Timing, timings: Mapping[str, Timing]) -> dict[str, float]:
+def ratios_of(own: Timing, others: Mapping[str, Timing]) -> dict[str, float]:
     """{candidate: its time divided by tcgemm's}."""
-    return {name: float(f"{timing.us / own.us:.5g}") for name, timing in timings.items()}
-
-
-def _times(
-    work: Workload,
-    candidates: Mapping[str, Call],
-    refused: dict[str, str],
-    *,
-    ms: float,
-    aims: Aims | None,
-) -> tuple[dict[str, Timing], telemetry.Sampler]:
-    """({candidate: its time}, the sampler of clock and power)."""
-
-    def is_clear(timings: Mapping[str, Timing]) -> bool:
-        others = {name: t for name, t in timings.items() if name != "tcgemm"}
-        return aims is not None and results.is_clear(ratios_of(timings["tcgemm"], others), aims)
-
-    sampler = telemetry.Sampler(work.device)
-    if not work.case.graph:
-        with sampler:
-            return timing.host_time(candidates, work.sets, device=work.device), sampler
-    common = {"device": work.device, "min_ms": ms, "sampler": sampler, "refusals": refused}
-    return timing.measure(candidates, work.sets, **common, enough=is_clear), sampler
+    return {name: results.figures(timing.us / own.us) for name, timing in others.items()}

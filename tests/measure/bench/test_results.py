@@ -107,7 +107,7 @@ def measurements(monkeypatch):
     """Every measurement of a product: (size, checks). The ratio grows with each, from 0.99."""
     calls = []
 
-    def measure(runnable, candidates, *, checks, **options):
+    def measure(runnable, *, checks, **options):
         calls.append((runnable.case.size, checks))
         fields = work.case_fields(runnable.case, "cpu")
         values = {"us": 5.0, "iqr_us": 0.1, "exact": True, "max_error_ratio": 0.9}
