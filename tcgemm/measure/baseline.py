@@ -1,13 +1,12 @@
 """The calls of torch that tcgemm is compared with, for each dtype.
 
-    f16 bf16 f64   torch.mm, torch.bmm; with allow_fp16_accumulation where tcgemm has float16 sums
+    f16 bf16 f64   torch.mm, torch.bmm
     f32            the same, with TF32 forbidden
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
     e4m3 e5m2      torch._scaled_mm
     2:4 sparse     torch._cslt_sparse_mm (cuSPARSELt), for all of these but f64, f32 and tf32
     int4 weights   torch._weight_int4pack_mm
-    passes         torch._cslt_compress, torch._sparse_semi_structured_tile
 
 torch raises an error for cases that it does not support, such as sizes that are not multiples of
 16, few rows, or another layout. `refusal` returns the text of that error for the results.
@@ -71,15 +70,13 @@ def reads_tf32(a: Tensor) -> bool:
 
 
 def settings(
-    a: Tensor, *, tf32: bool = False, accumulation: str = ""
+    a: Tensor, *, tf32: bool = False, fp16_sums: bool = False
 ) -> contextlib.AbstractContextManager[None]:
-    """The block for a call with the operand a. It changes a setting only if the call depends on it,
-    because a change takes microseconds of host time.
+    """The block for a call with the operand a. tf32: allowed for float32 operands?
 
-    tf32: allowed for float32 operands? accumulation: a case's; "f16" is what torch must be asked
-    for.
+    It changes a setting only if the call depends on it: a change takes microseconds of host time.
     """
-    if accumulation == "f16":
+    if fp16_sums:
         return fp16_sums_allowed()
     return tf32_allowed(tf32) if reads_tf32(a) else contextlib.nullcontext()
 
@@ -95,8 +92,6 @@ def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
         return "torch._int_mm of int8"
     if dtype in ("e4m3", "e5m2"):
         return f"torch._scaled_mm(use_fast_accum={accumulation == 'fast'})"
-    if accumulation == "f16":
-        return f"torch.{op} allow_fp16_accumulation"
     return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 
@@ -200,24 +195,21 @@ class CusparseltGemm:
         self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
         if x.dtype.itemsize == 1:
             self.options["out_dtype"] = out_dtype or dtypes.result(x.dtype)
-        if x.dtype in SAFE_ALGORITHMS:
-            self.options["alg_id"] = self._search(x, SAFE_ALGORITHMS[x.dtype])
-        else:
-            algorithm = torch._cslt_sparse_mm_search(self.compressed[0], x.t(), **self.options)
-            self.options["alg_id"] = algorithm
-
-    def _search(self, x: Tensor, limit: int) -> int:
-        """The fastest of at most `limit` algorithms."""
+        if x.dtype not in SAFE_ALGORITHMS:
+            search = torch._cslt_sparse_mm_search
+            self.options["alg_id"] = search(self.compressed[0], x.t(), **self.options)
+            return
         times: dict[int, float] = {}
-        for algorithm in range(limit):
-            call = functools.partial(
-                torch._cslt_sparse_mm, self.compressed[0], x.t(), **self.options, alg_id=algorithm
-            )
-            try:
+        with contextlib.suppress(RuntimeError):  # there are fewer algorithms
+            for algorithm in range(SAFE_ALGORITHMS[x.dtype]):
+                call = functools.partial(
+                    torch._cslt_sparse_mm,
+                    *(self.compressed[0], x.t()),
+                    **self.options,
+                    alg_id=algorithm,
+                )
                 times[algorithm] = replayed_us(call)
-            except RuntimeError:  # there are fewer algorithms
-                break
-        return min(times, key=times.__getitem__)
+        self.options["alg_id"] = min(times, key=times.__getitem__)
 
     def __call__(self, x: Tensor, index: int) -> Tensor:
         result = torch._cslt_sparse_mm(self.compressed[index], x.t(), **self.options)
@@ -251,14 +243,12 @@ class Int4Gemm:
     group: int = 128  # elements of a scale
     most_rows: int = 128  # of x; with more it is far slower than the product of 16 bits
     inner_tiles: int = 8  # of the order of the codes
-    x: Sequence[Tensor]
-    k: int
-    n: int
-    weights: list[tuple[Tensor, Tensor]]
 
     def __init__(self, x: Sequence[Tensor], k: int, n: int) -> None:
-        self.x, self.k, self.n = x, k, n
-        self.weights = []
+        self.x: Sequence[Tensor] = x
+        self.k: int = k
+        self.n: int = n
+        self.weights: list[tuple[Tensor, Tensor]] = []
 
     def _weight(self) -> tuple[Tensor, Tensor]:
         """(codes in torch's order, scales with zeros)."""

@@ -80,7 +80,7 @@ class Product:
         """The case in one column: set, op, dtype, layout, size, and other options."""
         case = self.case
         name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
-        name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
+        name += f" {case.accumulation}" if case.accumulation == "fast" else ""
         return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
 
     def cases(self, device: torch.device) -> list[Row]:

@@ -1,10 +1,5 @@
 """A case made runnable: its operands, the calls that are timed, and two checks of the result.
 
-    Workload(case, device)
-        candidates()   {name: call on operand set i}: tcgemm, torch, and for some cases torch dense,
-                       torch fused, torch f32 sums, or another GEMM of tcgemm
-        check()        (max_error_ratio, exact) on new data, with outputs that held NaN
-
 The baseline is the code that a user of torch writes for the same result. Where tcgemm fuses an
 epilogue, it is torch's one call for it, or else one torch call after another. For gelu_tanh torch
 has both, and the one call is timed as "torch fused". The baseline of a sparse GEMM is
@@ -34,7 +29,6 @@ from tcgemm.measure.timing import Call, Timing
 from tcgemm.measure.work import (
     ALSO_FUSED,
     DENSE,
-    F32_SUMS,
     FUSED,
     TORCH,
     Checks,
@@ -45,7 +39,7 @@ from tcgemm.measure.work import (
 )
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.prepared import Prepared
-from tcgemm.typing import Activation, Float8Precision, words
+from tcgemm.typing import Activation, Precision, words
 
 # The largest number of floating-point operations of a float64 check: it takes less than a second.
 BUDGET = {"cuda": 3e13, "cpu": 2e10}
@@ -93,29 +87,30 @@ class Workload:
         # Tensors on "meta", which are enough for a plan, have no random data.
         on_meta = self.device.type == "meta"
         self.generator = None if on_meta else torch.Generator(self.device).manual_seed(0)
-        self.asked: dict[str, torch.dtype] = {}
-        if "to-bf16" in case.terms:
-            self.asked["out_dtype"] = torch.bfloat16
+        self.asked: dict[str, Any] = (
+            {"out_dtype": torch.bfloat16} if "to-bf16" in case.terms else {}
+        )
         result = self.asked.get("out_dtype", dtypes.result(self.dtype))
         bits_a, bits_b = self._stored_bits()
         touched = case.k * (case.m * bits_a + case.n * bits_b) // 8
         touched += case.m * case.n * result.itemsize
         self.sets = operands.sets_past_cache(case.batch * touched, self.device)
+        sizes = (case.m, case.n, case.k)
+        options = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
         self.operands = Operands.build(
-            case.layout,
-            *(case.m, case.n, case.k),
-            dtype=self.dtype,
-            device=self.device,
-            batch=case.batch,
-            sets=self.sets,
-            result=result,
+            case.layout, *sizes, **options, sets=self.sets, result=result
         )
         self.activation = case.activation
-        self.bias = self._extra((case.n,)) if "bias" in case.terms else None
-        self.residual = self._extra((case.m, case.n)) if "residual" in case.terms else None
+        self.bias = self._extra(case.n) if "bias" in case.terms else None
+        self.residual = self._extra(case.m, case.n) if "residual" in case.terms else None
         self.one = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
-        self.options = self._options()
+        precision = PRECISIONS.get(case.dtype, case.accumulation)
+        options = self.epilogue | {"scale_a": self.scale_a, "scale_b": self.scale_b}
+        options["precision"] = precision if precision in words(Precision) else None
+        # An option that is passed costs host time.
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self.options |= self.asked
         self.linears, self.sparse_call = None, None
         self.refill()
 
@@ -124,31 +119,49 @@ class Workload:
         bits = 8 * self.dtype.itemsize
         return bits, bits // 2 if "sparse" in self.case.terms else bits
 
+    def _extra(self, *shape: int) -> Tensor:
+        extra = torch.empty(shape, dtype=self.operands.out[0].dtype, device=self.device)
+        return extra.normal_(generator=self.generator)
+
+    def _scales(self) -> tuple[Tensor | None, Tensor | None]:
+        """(scale_a, scale_b) with the strides that torch requires. tcgemm reads these fastest."""
+        case = self.case
+        blocks_n, blocks_k = (math.ceil(size / errors.BLOCK) for size in (case.n, case.k))
+
+        def positive(*shape: int) -> Tensor:
+            return torch.rand(shape, generator=self.generator, device=self.device).add_(0.5)
+
+        if case.scales is None:
+            return None, None
+        if case.scales == "tensor-scales":
+            return self.one, self.one
+        if case.scales == "row-scales":
+            return positive(case.m, 1), positive(1, case.n)
+        scale_a = positive(blocks_k, case.m).t()  # contiguous along M
+        if case.scales == "1x128-scales":
+            return scale_a, positive(blocks_k, case.n)
+        return scale_a, positive(blocks_n, blocks_k).t()
+
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, or with integers of at most `largest`.
 
         The prepared or compressed weights are made again from the new data.
         """
-        spread = "spread" in self.case.terms
+        case, pools, spread = self.case, self.operands, "spread" in self.case.terms
         if largest is not None:
-            self.operands.integers(largest, self.generator, spread=spread)
+            pools.integers(largest, self.generator, spread=spread)
         else:
-            (self.operands.spread if spread else self.operands.normal)(self.generator)
-        self.weights = [b.mT for b in self.operands.b.views]
-        if "prepared" in self.case.terms and self.device.type != "meta":
-            self.weights = [tcgemm.prepare(b.mT) for b in self.operands.b.views]
-        self.b = self.operands.b.views
-        if "sparse" in self.case.terms:
-            self._prune()
-        return self.operands
-
-    def _prune(self) -> None:
-        weights = self.operands.prune()
-        self.weights = weights
-        self.b = [weight.t() for weight in weights]
-        self.sparse_call = None  # the first call makes it, so that `refusal` sees its errors
-        if self.case.op == "linear":
-            self.linears = [self._sparse_linear(weight) for weight in weights]
+            (pools.spread if spread else pools.normal)(self.generator)
+        self.b, self.weights = pools.b.views, [b.mT for b in pools.b.views]
+        if "prepared" in case.terms and self.device.type != "meta":
+            self.weights = [tcgemm.prepare(weight) for weight in self.weights]
+        if "sparse" in case.terms:
+            self.weights = weights = pools.prune()
+            self.b = [weight.t() for weight in weights]
+            self.sparse_call = None  # the first call makes it, so that `refusal` sees its errors
+            if case.op == "linear":
+                self.linears = [self._sparse_linear(weight) for weight in weights]
+        return pools
 
     def _sparse_linear(self, weight: SparseTensor24) -> Callable[[Tensor], Tensor]:
         """A function of x: the layer, or torch's function with the sparse weight."""
@@ -157,29 +170,6 @@ class Workload:
         linear = torch.nn.Linear(self.case.k, self.case.n, bias=False, device="meta")
         linear.weight = torch.nn.Parameter(weight.to_dense(), requires_grad=False)
         return tcgemm.nn.SparseLinear24.from_linear(linear).eval()
-
-    def _extra(self, shape: tuple[int, ...]) -> Tensor:
-        extra = torch.empty(shape, dtype=self.operands.out[0].dtype, device=self.device)
-        return extra.normal_(generator=self.generator)
-
-    def _scales(self) -> tuple[Tensor | None, Tensor | None]:
-        """(scale_a, scale_b) with the strides that torch requires. tcgemm reads these fastest."""
-        case = self.case
-        if case.scales is None:
-            return None, None
-        if case.scales == "tensor-scales":
-            return self.one, self.one
-        blocks_n, blocks_k = (math.ceil(size / errors.BLOCK) for size in (case.n, case.k))
-        if case.scales == "row-scales":
-            return self._positive(case.m, 1), self._positive(1, case.n)
-        scale_a = self._positive(blocks_k, case.m).t()  # contiguous along M
-        if case.scales == "1x128-scales":
-            return scale_a, self._positive(blocks_k, case.n)
-        return scale_a, self._positive(blocks_n, blocks_k).t()
-
-    def _positive(self, *shape: int) -> Tensor:
-        scale = torch.rand(shape, generator=self.generator, device=self.device)
-        return scale.add_(0.5)
 
     @property
     def bytes(self) -> int | None:
@@ -208,18 +198,6 @@ class Workload:
     def operand_error(self) -> float:
         """The largest relative error of an element of b as it is multiplied."""
         return 0.0
-
-    def _options(self) -> dict[str, Any]:
-        """The options that are not the default. An option that is passed costs host time."""
-        case = self.case
-        float8_sums = case.accumulation if case.accumulation in words(Float8Precision) else None
-        options = self.epilogue | {
-            "acc_dtype": torch.float16 if case.accumulation == "f16" else None,
-            "precision": PRECISIONS.get(case.dtype, float8_sums),
-            "scale_a": self.scale_a,
-            "scale_b": self.scale_b,
-        }
-        return {name: value for name, value in options.items() if value is not None} | self.asked
 
     def out(self, index: int) -> dict[str, Any]:
         """The option for the memory of the result of set `index`. Where host time is measured there
@@ -255,25 +233,16 @@ class Workload:
     def self_baseline(self) -> Call:
         """The call of the second baseline, another GEMM of tcgemm, on the same data."""
         case, pools = self.case, self.operands
-        options = dict(self.options)
-        a, b = pools.a, pools.b
+        options, a, b = dict(self.options), pools.a.views, pools.b.views
         if not case.graph:
-            weights = [matrix.t() for matrix in b.views]
+            weights = [matrix.t() for matrix in b]
             return lambda index: tcgemm.linear(a[index], weights[index])
         if case.self_baseline == "TN":
-            a = a if case.layout[1] == "N" else self._in_other_layout(a, transposed=False)
-            b = b if case.layout[0] == "T" else self._in_other_layout(b, transposed=True)
+            pairs = [operands.in_layout("TN", *pair) for pair in zip(a, b, strict=True)]
+            a, b = ([pair[place] for pair in pairs] for place in (0, 1))
         elif case.self_baseline == "tensor-scales":
             options |= {"scale_a": self.one, "scale_b": self.one}
         return lambda index: tcgemm.mm(a[index], b[index], **options, out=pools.out[index])
-
-    def _in_other_layout(self, pool: operands.Pool, *, transposed: bool) -> operands.Pool:
-        """Copies of the matrices in the other layout."""
-        shape = pool[0].shape
-        copies = operands.Pool(self.sets, shape, self.dtype, self.device, transposed=transposed)
-        for index in range(self.sets):
-            copies[index].copy_(pool[index])
-        return copies
 
     @property
     def plan(self) -> Plan:
@@ -292,41 +261,31 @@ class Workload:
 
     def call_baseline(self, index: int) -> Any:
         """Runs torch on operand set `index`."""
-        case, pools = self.case, self.operands
-        library = sparse_baseline(case)
+        pools, library = self.operands, sparse_baseline(self.case)
         if library is not None:
             if self.sparse_call is None:
                 weights = [b.t() for b in pools.b.views]
                 self.sparse_call = library(weights, pools.a[0], **self.asked)
             return self.sparse_call(pools.a[index], index)
-        return self.call_in_one(index) if in_one_call(case) else self.call_dense_baseline(index)
+        call = self.call_in_one if in_one_call(self.case) else self.call_dense_baseline
+        return call(index)
 
     def call_in_one(self, index: int) -> Tensor:
         """Runs torch's one call for the epilogue on set `index`."""
-        pools = self.operands
-        return baseline.in_one_call(
-            pools.a[index], pools.b[index], **self.out(index), **self.epilogue
-        )
+        a, b = self.given(index)
+        return baseline.in_one_call(a, b, **self.out(index), **self.epilogue)
 
-    def call_dense_baseline(self, index: int, accumulation: str = "") -> Tensor:
-        """Runs torch's dense calls on set `index`. accumulation: of torch, if not the case's."""
+    def call_dense_baseline(self, index: int) -> Tensor:
+        """Runs torch's dense calls on set `index`."""
         out = self.out(index) if self.case.op != "linear" else {}
-        return self.call_product(baseline.product, index, accumulation, **out)
+        return self.call_product(baseline.product, index, **out)
 
-    def call_product(
-        self,
-        function: Callable[..., Tensor],
-        index: int,
-        accumulation: str = "",
-        **out: Tensor,
-    ) -> Tensor:
+    def call_product(self, function: Callable[..., Tensor], index: int, **out: Tensor) -> Tensor:
         """Runs baseline.product, or the same compiled, on set `index`."""
         case, a, b = self.case, self.operands.a[index], self.operands.b[index]
-        sums = accumulation or case.accumulation
-        one_each = self.scale_a is None or self.scale_b is None
-        scales = (self.one, self.one) if one_each else (self.scale_a, self.scale_b)
-        with baseline.settings(a, tf32=case.dtype == "tf32", accumulation=sums):
-            options = self.epilogue | {"scales": scales, "fast": sums == "fast"}
+        scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
+        options = self.epilogue | {"scales": scales, "fast": case.accumulation == "fast"}
+        with baseline.settings(a, tf32=case.dtype == "tf32"):
             return function(a, b, op=case.op, **options, **out)
 
     def candidates(self) -> dict[str, Call]:
@@ -341,10 +300,7 @@ class Workload:
         # torch's GEMM of integers has no bf16 result
         if case.graph and sparse_baseline(case) is not None and not self.asked:
             calls[DENSE] = self.call_dense_baseline
-        if case.accumulation == "f16":
-            calls[F32_SUMS] = lambda index: self.call_dense_baseline(index, "f32")
-        is_float = case.dtype in (*FLOATS, "f32")
-        if case.op == "linear" and case.epilogue == ALSO_FUSED and is_float:
+        if case.op == "linear" and case.epilogue == ALSO_FUSED and case.dtype in (*FLOATS, "f32"):
             calls[FUSED] = self.call_in_one
         return calls
 
@@ -354,7 +310,6 @@ class Workload:
             TORCH: baseline_name(self.case),
             DENSE: dense_baseline_name(self.case),
             FUSED: "torch._addmm_activation",
-            F32_SUMS: baseline.name("f16", self.case.op),
         }
 
     def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
@@ -392,19 +347,16 @@ class Workload:
         """Is the result exact on integers? With powers of two as scales, every sum is exact."""
         largest = errors.largest_exact_integer(self.case.accumulation)
         self.refill(largest).poison()
-        originals = {}
-        for name in ("bias", "residual", "scale_a", "scale_b"):
-            tensor = getattr(self, name)
-            if tensor is None or tensor is self.one:
-                continue
-            originals[name] = tensor.clone()
-            if name.startswith("scale"):
+        tensors = (self.bias, self.residual, self.scale_a, self.scale_b)
+        changed = [tensor for tensor in tensors if tensor is not None and tensor is not self.one]
+        originals = [tensor.clone() for tensor in changed]
+        for tensor in changed:
+            if tensor is self.scale_a or tensor is self.scale_b:
                 tensor.random_(-1, 2, generator=self.generator).exp2_()
             else:
                 tensor.random_(-largest, largest + 1, generator=self.generator)
-
         result, budget = self.call_tcgemm(0), BUDGET[self.device.type]
         exact = errors.is_exact(result, *self.multiplied(), budget=budget, **self.epilogue)
-        for name, values in originals.items():
-            getattr(self, name).copy_(values)
+        for tensor, values in zip(changed, originals, strict=True):
+            tensor.copy_(values)
         return exact

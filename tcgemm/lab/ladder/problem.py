@@ -122,7 +122,7 @@ def cublas(step: Step, data: Problem) -> Call:
         a, b, out = data.a[index], data.b[index], data.out[index]
         if result is not a.dtype:
             return torch.mm(a, b, out_dtype=result, out=out)
-        with baseline.settings(a, tf32=step.operands == "tf32", accumulation=step.sums):
+        with baseline.settings(a, tf32=step.operands == "tf32", fp16_sums=step.sums == "f16"):
             return baseline.product(a, b, out)
 
     return multiply

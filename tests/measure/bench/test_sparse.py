@@ -87,13 +87,14 @@ def test_a_forced_kernel_reaches_the_operator(monkeypatch):
 
 def test_checks_see_metadata_of_another_weight():
     work = workloads.Workload(PRODUCTS[0], "cpu")
-    prune = work._prune
+    prune = work.operands.prune
 
     def exchanged():
-        prune()
-        work.weights[0].metadata.copy_(work.weights[1].metadata)
+        weights = prune()
+        weights[0].metadata.copy_(weights[1].metadata)
+        return weights
 
-    work._prune = exchanged
+    work.operands.prune = exchanged
     ratio, exact = work.check()
     assert ratio > 1 and not exact
 

@@ -1,7 +1,5 @@
 """The workload of a case: the call, its check, the baselines and their settings."""
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -11,7 +9,6 @@ from tcgemm.measure import baseline, workloads
 from tcgemm.measure.case import SCALES, Case
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.work import baseline_name
-from tcgemm.measure.works import work_of
 
 from support.bench_fixtures import with_fault
 
@@ -50,35 +47,12 @@ def test_checks_see_faults_in_every_dtype(case):
         ({"dtype": "f64"}, "torch.mm"),
         ({"dtype": "bf16", "op": "bmm", "batch": 3}, "torch.bmm"),
         ({"dtype": "f16"}, "torch.mm"),
-        ({"dtype": "f16", "accumulation": "f16"}, "torch.mm allow_fp16_accumulation"),
         ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
     ],
 )
 def test_baselines_have_names(options, name):
     case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
     assert baseline_name(case) == name
-
-
-def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
-    """In the baseline alone: its float32 sums are timed beside it."""
-    matmul, flags, multiply = torch.backends.cuda.matmul, [], torch.mm
-
-    def spied(*arguments, **options):
-        flags.append(matmul.allow_fp16_accumulation)
-        return multiply(*arguments, **options)
-
-    monkeypatch.setattr(torch, "mm", spied)
-    case = Case("mm", "f16", "TN", 8, 8, 16, accumulation="f16")
-    work = work_of(case, "cpu")
-    assert work.check()[0] <= 1
-    calls = work.candidates()
-    assert list(calls) == ["tcgemm", "torch", "torch f32 sums"]
-    for call in calls.values():
-        call(0)
-    assert flags == [True, False] and not matmul.allow_fp16_accumulation
-    assert work.names()["torch f32 sums"] == "torch.mm"
-    plain = dataclasses.replace(case, accumulation="f32")
-    assert list(work_of(plain, "cpu").candidates()) == ["tcgemm", "torch"]
 
 
 @pytest.mark.parametrize("epilogue", SCALES)
@@ -164,3 +138,10 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
         matmul.allow_tf32, matmul.fp32_precision = before
     calls = 9 if dtype == "f32" else 6
     assert settings == [(inside, inside == "tf32")] * calls
+
+
+def test_float16_sums_are_allowed_for_one_call_alone():
+    matmul = torch.backends.cuda.matmul
+    with baseline.settings(torch.ones(1, 1), fp16_sums=True):
+        assert matmul.allow_fp16_accumulation
+    assert not matmul.allow_fp16_accumulation
