@@ -3,9 +3,11 @@
 python -m benchmarks report                      results/*.json -> pages and pictures
 python -m benchmarks report --merge shard.json   first merges another run's rows into results/
 
-results/<gpu>.json --overview--> a table and a picture of kinds; the H200's: README.md
-                   |--summary--> conditions, losses, targets, even times
-                   |---tables--> docs/performance.md: some sections; results/<gpu>.md: every one
+results/<gpu>.json --overview--> conditions, losses, a table and a picture of kinds; the H200's:
+                   |             README.md
+                   |---targets-> which targets are met
+                   |---tables--> even times; docs/performance.md: some sections, results/<gpu>.md:
+                   |             every one
                    |-f32_table-> errors of float32 by K
                    |---models--> training and decode of models
 
@@ -17,8 +19,8 @@ docs/performance.md the text between two HTML comments is replaced. A stale row
 import os
 from pathlib import Path
 
-from benchmarks import RESULTS
-from benchmarks.report import f32_table, models_table, overview, summary, tables
+from benchmarks import RESULTS, targets
+from benchmarks.report import f32_table, models, overview, tables
 from tcgemm.measure import command_line, results
 from tcgemm.measure.results import Results
 
@@ -30,6 +32,10 @@ PAGE = "docs/performance.md"
 PICTURES = "docs/pictures"
 README_GPU = "h200"  # the file whose numbers README.md has
 NOTHING = "Nothing was measured yet."
+TARGETS_NOTE = (
+    "Geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all shapes), and the "
+    "largest error over its bound."
+)
 WITHOUT_H100 = """## NVIDIA H100
 
 No products were measured beside torch's on an H100. The planner uses measured rates of its memory,
@@ -70,16 +76,18 @@ def page_parts(measured: Results, folder: Path, page: Path, pictures: Path) -> l
     stem = results.file_name(gpu).removesuffix(".json")
     shown = images(page, pictures, stem, gpu)
     depths = f32_table.DEPTHS if every else f32_table.SHOWN
-    parts = [summary.text(products)]
+    parts = [overview.summary(products)]
     parts += [] if every else [*shown[RATIOS], overview.table(products)]
     parts += shown[SQUARES]
-    parts += summary.target_parts(products) if every else []
-    parts += summary.cliff_parts(products)
+    if every and (lines := targets.summary_lines(products)[0]):
+        parts += ["### Targets", TARGETS_NOTE, "\n".join(lines)]
+    if cliffs := tables.cliffs(products):
+        parts += ["### Even times beside 4096", tables.CLIFF_NOTE, cliffs]
     parts += f32_table.page_parts(measured, shown[F32], depths)
     sections = [section for section in tables.SECTIONS if every or section.on_page]
     sections += tables.forced_sections(products.rows) if every else []
     parts += tables.parts(products, sections)
-    return parts + models_table.parts(measured, shown[MODELS])
+    return parts + models.parts(measured, shown[MODELS])
 
 
 def pages(root: Path, folder: Path) -> dict[Path, str]:

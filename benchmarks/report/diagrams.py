@@ -1,9 +1,8 @@
-"""The pictures that explain: the way of a call, the 2:4 format, one step of a tensor core.
+"""The pictures that explain: the 2:4 format, one step of a tensor core.
 
 x and y are pixels from the upper left corner.
 """
 
-import textwrap
 from fractions import Fraction
 
 import torch
@@ -38,48 +37,6 @@ def box(axes: "_plots.Axes", place: tuple[float, ...], colour: str, text: str) -
 def arrow(axes: "_plots.Axes", x: float, top: float, bottom: float) -> None:
     """An arrow that points down."""
     axes.annotate("", (x, bottom), (x, top), arrowprops={"arrowstyle": "-|>", "color": SOFT})
-
-
-# (step, folder, colour) -> what happens there
-STEPS = {
-    ("tcgemm.linear(x, w, bias)", "tcgemm/ops", BLUE): (
-        "Python reads the options, and what torch says about autocast and the precision of float32."
-    ),
-    ("torch.ops.tcgemm.linear", "torch's dispatcher", BLUE): (
-        "Autograd, torch.compile, torch.func and vmap see an operator with a schema."
-    ),
-    ("Checks", "csrc/ops", ORANGE): (
-        "Shapes, dtypes, devices, memory that overlaps. An error names the tensor and the remedy."
-    ),
-    ("Plan", "csrc/plan", ORANGE): (
-        "The planner estimates the time of each kernel that fits. tcgemm.explain prints its answer."
-    ),
-    ("Launch", "csrc/launch", PURPLE): (
-        "Operands that TMA cannot read are copied first. The kernel gets its tensor maps and its "
-        "grid."
-    ),
-    ("Kernel", "csrc/kernels", GREEN): (
-        "TMA loads tiles, wgmma multiplies them. The epilogue adds bias, activation, residual, and "
-        "rounds once."
-    ),
-}
-CPU = "A tensor on the CPU: csrc/cpu multiplies, and the steps below are left out."
-
-
-def call() -> "_plots.Figure":
-    """The steps from tcgemm.linear to the kernel, and the folder of each."""
-    left, top, width, height, step = 24, 64, 250, 50, 76
-    figure, axes = canvas(800, top + step * len(STEPS) + 8, "The way of a call")
-    for index, ((name, folder, colour), words) in enumerate(STEPS.items()):
-        y, middle = top + step * index, left + width / 2
-        box(axes, (left, y, width, height), colour, f"{name}\n{folder}")
-        axes.plot([left + width + 8, left + width + 30], [y + height / 2] * 2, color=GRID)
-        axes.text(left + width + 40, y + height / 2, textwrap.fill(words, 52), va="center")
-        if index < len(STEPS) - 1:
-            arrow(axes, middle, y + height, y + step)
-        if name == "Checks":
-            axes.text(middle + 12, y + height + 17, CPU, **SMALL)
-    return figure
 
 
 # A group without zeros to spare, one with a zero that is stored, one with the last two, one empty.

@@ -4,10 +4,10 @@
 
 A table between <!-- figures: NAME --> and <!-- /figures --> is written from the results of an H200:
 
-    ragged       sizes beside 4096, results/h200.json
     f32-errors   errors of f32 products, results/h200.json
+    ragged       times of sizes beside 4096, results/h200.json
     swap         the picture and the times of a model after a swap, results/h200.json
-    *-sums       what accumulators lose: sums_tables.py
+    *-sums       what accumulators lose: sums.py
     others       the cases of TABLES[NAME], results/h200.json
 
 A test compares the pages with the results.
@@ -17,10 +17,8 @@ import re
 from pathlib import Path
 
 from benchmarks import RESULTS, current
-from benchmarks.report import f32_table, sums_tables
-from benchmarks.report.measured import of_set
-from benchmarks.report.models_table import CALLS
-from benchmarks.report.tables import grid, marked_table, time
+from benchmarks.report import f32_table, models, overview, sums
+from benchmarks.report.tables import cliffs, marked_table, time
 from tcgemm.measure import command_line, results
 from tcgemm.measure.results import Results
 from tcgemm.measure.work import DENSE, TORCH
@@ -69,16 +67,6 @@ TABLES: dict[str, dict[str, str]] = {
         "tf32/mm/tf32/TN/16/4096/4096/f32": "`high`, few rows",
     },
 }
-# Times of sizes beside 4096, relative to 4096 x 4096 x 4096: dtype -> (set, accumulation).
-RAGGED = {
-    "bf16": ("squares", "f32"),
-    "tf32": ("tf32", "f32"),
-    "e4m3": ("fp8", "promoted"),
-    "s8": ("int8", "s32"),
-    "f64": ("f64", "f64"),
-}
-RAGGED_SIZES = ("4095/4096/4096", "4096/4095/4096", "4096/4097/4096", "4096/4096/4095")
-FULL = "4096/4096/4096"
 ERROR_DEPTHS = (1, 64, 512, 4096)
 
 
@@ -98,41 +86,12 @@ def ratios(measured: Results, name: str) -> str:
     return marked_table([f"on an {GPU}", *heads], lines)
 
 
-def ragged(measured: Results) -> str:
-    """The table of sizes whose rows are no multiple of 16 bytes; "-" for one without a row."""
-    rows, cells = current.without_stale(measured).by_key, {}
-    for dtype, (name, accumulation) in RAGGED.items():
-        keys = {
-            size: f"{name}/mm/{dtype}/TN/{size}/{accumulation}" for size in (FULL, *RAGGED_SIZES)
-        }
-        us = {size: rows[key]["us"] for size, key in keys.items() if key in rows}
-        for size in RAGGED_SIZES:
-            is_known = us.get(FULL) and size in us
-            cells[dtype, size.replace("/", " x ")] = (
-                f"{us[size] / us[FULL]:.2f}" if is_known else "-"
-            )
-    return grid(cells, corner="time (4096 x 4096 x 4096: 1)")
-
-
 def swap(measured: Results) -> str:
     """The picture of a model after a swap, and its times; nothing without current rows."""
-    rows = of_set(measured, "swap")
-    if not rows:
-        return ""
-    counts = sorted({row["tokens"] for row in rows})
-    heads = {
-        (graph, count): f"{count} token{'s' * (count > 1)}, {CALLS[graph]}"
-        for graph in CALLS
-        for count in counts
-    }
-    cells = {}
-    for row in rows:
-        cells[row["function"], heads[row["graph"], row["tokens"]]] = time(row["us"])
-        cells[row["function"], "memory"] = f"{row['facts']['held_bytes'] / 1e9:.2f} GB"
-    table = grid(cells, [*heads.values(), "memory"], f"one forward on an {GPU}")
     picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
     title = f"Speed and memory of a model after swap_linear, {GPU}"
-    return f"![{title}](../pictures/{picture})\n\n{table}"
+    table = models.swap_table(measured, GPU)
+    return f"![{title}](../pictures/{picture})\n\n{table}" if table else ""
 
 
 def tables(folder: Path = RESULTS) -> dict[str, str]:
@@ -140,8 +99,9 @@ def tables(folder: Path = RESULTS) -> dict[str, str]:
     measured = Results.load(results.path_in(folder, GPU))
     texts = {title: ratios(measured, title) for title in TABLES}
     errors = f32_table.rows_of(current.without_stale(measured).rows)
-    texts |= {"f32-errors": f32_table.markdown(errors, ERROR_DEPTHS)}
-    return texts | {"ragged": ragged(measured), "swap": swap(measured)} | sums_tables.tables()
+    texts |= {"f32-errors": f32_table.markdown(errors, ERROR_DEPTHS), "swap": swap(measured)}
+    texts["ragged"] = cliffs(overview.of_products(measured))
+    return texts | sums.tables()
 
 
 def pages(docs: Path = DOCS) -> list[Path]:

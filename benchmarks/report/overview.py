@@ -1,9 +1,11 @@
 """The results by kind of product, in a few lines: for README.md and docs/performance.md.
 
     GROUPS     products that belong together, and the torch function that they are compared with
+    summary    conditions of the measurement, counts of gains and losses, the largest losses
     table      one line a group: geometric mean, lowest and highest ratio
     lines      when to use tcgemm and when not, with the measured numbers
     picture    a figure: one dot for each measured product, one row for each group
+    squares    a figure: square products by size
 
 A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and the passes that prune
 and compress have tables of their own. Stale rows count nowhere here.
@@ -13,25 +15,36 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from statistics import geometric_mean as mean
-from typing import NamedTuple
 
 from benchmarks import current
-from benchmarks.targets import every, is_cube, set_of
+from benchmarks.report.tables import PACKED, every, ratio, size_of
+from benchmarks.targets import is_cube, set_of
 from tcgemm import _plots, _tables
 from tcgemm._plots import GREEN, INK, RED, SOFT
-from tcgemm.measure import cases
-from tcgemm.measure.case import PASSES
+from tcgemm.measure import cases, results
+from tcgemm.measure.case import FORWARD, PASSES
+from tcgemm.measure.cases import RAGGED_SQUARES, SQUARES
+from tcgemm.measure.operands import LAYOUTS
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
 ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
-PACKED = "packed"  # the set of products with packed weights
 SHORT_SIDE = 128  # a product with no more rows or columns than this reads more than it computes
-
-
-def ratio(row: Row) -> float | None:
-    """x times torch's speed; None if torch was not measured."""
-    return row["ratios"].get(TORCH)
+WORST = 5  # so many losses are named
+EVEN, UNEVEN, SPARSE, SPARSE_TF32 = "even", "uneven", "sparse", "sparse tf32"
+SIXTEEN_BITS = "torch.mm, bmm, linear"
+GROUPS = {  # kind -> its name, and what it is compared with
+    "f32": ("float32, all bits", "torch.mm without TF32"),
+    "tf32": ("tf32", "torch.mm with TF32"),
+    "f64": ("float64", "torch.mm"),
+    EVEN: ("f16, bf16: sizes in multiples of 8", SIXTEEN_BITS),
+    UNEVEN: ("f16, bf16: other sizes", SIXTEEN_BITS),
+    "e4m3": ("fp8 (e4m3)", "torch._scaled_mm"),
+    "s8": ("int8", "torch._int_mm"),
+    PACKED: ("packed weights", "torch.mm of 16 bits"),
+    SPARSE: ("2:4 sparse, beside cuSPARSELt", "cuSPARSELt"),
+    SPARSE_TF32: ("tf32 1:2 sparse, beside dense", "torch.mm, dense"),
+}
 
 
 def of_products(measured: Results) -> Results:
@@ -41,36 +54,13 @@ def of_products(measured: Results) -> Results:
     return Results.of(rows, measured.header)
 
 
-def products(results: Results) -> list[Row]:
+def products(measured: Results) -> list[Row]:
     """The current products on a GPU that torch runs too, by the kernel that the planner chose."""
     return [
         row
-        for row in current.without_stale(of_products(results)).rows
+        for row in current.without_stale(of_products(measured)).rows
         if ratio(row) and row["graph"] and row["function"] not in PASSES and ":" not in row["set"]
     ]
-
-
-class Group(NamedTuple):
-    """Measured products of one kind, and what they are compared with."""
-
-    name: str
-    baseline: str
-
-
-EVEN, UNEVEN, SPARSE, SPARSE_TF32 = "even", "uneven", "sparse", "sparse tf32"
-SIXTEEN_BITS = "torch.mm, bmm, linear"
-GROUPS = {
-    "f32": Group("float32, all bits", "torch.mm without TF32"),
-    "tf32": Group("tf32", "torch.mm with TF32"),
-    "f64": Group("float64", "torch.mm"),
-    EVEN: Group("f16, bf16: sizes in multiples of 8", SIXTEEN_BITS),
-    UNEVEN: Group("f16, bf16: other sizes", SIXTEEN_BITS),
-    "e4m3": Group("fp8 (e4m3)", "torch._scaled_mm"),
-    "s8": Group("int8", "torch._int_mm"),
-    PACKED: Group("packed weights", "torch.mm of 16 bits"),
-    SPARSE: Group("2:4 sparse, beside cuSPARSELt", "cuSPARSELt"),
-    SPARSE_TF32: Group("tf32 1:2 sparse, beside dense", "torch.mm, dense"),
-}
 
 
 def kind_of(row: Row) -> str:
@@ -89,24 +79,59 @@ def ratios_of(rows: Iterable[Row]) -> list[float]:
     return sorted(row["ratios"][TORCH] for row in rows)
 
 
-def measured_groups(results: Results) -> list[tuple[Group, list[float]]]:
-    """[(group, its ratios)] of the groups that were measured."""
-    rows = products(results)
-    pairs = [
-        (group, ratios_of(row for row in rows if kind_of(row) == kind))
+def measured_groups(measured: Results) -> list[tuple[str, str, list[float]]]:
+    """[(name of a group, what it is compared with, its ratios)] of those that were measured."""
+    rows = products(measured)
+    groups = [
+        (*group, ratios_of(row for row in rows if kind_of(row) == kind))
         for kind, group in GROUPS.items()
     ]
-    return [(group, ratios) for group, ratios in pairs if ratios]
+    return [group for group in groups if group[-1]]
 
 
-def table(results: Results) -> str:
+def table(measured: Results) -> str:
     """The Markdown table of all groups."""
     heads = ("operands", "compared with", "products", "x torch's speed, mean", "lowest", "highest")
-    rows = []
-    for group, ratios in measured_groups(results):
-        numbers = (f"**{mean(ratios):.2f}**", f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}")
-        rows.append((group.name, group.baseline, str(len(ratios)), *numbers))
+    rows = [
+        (name, baseline, str(len(x)), f"**{mean(x):.2f}**", f"{x[0]:.2f}", f"{x[-1]:.2f}")
+        for name, baseline, x in measured_groups(measured)
+    ]
     return _tables.markdown(heads, rows)
+
+
+def summary(measured: Results) -> str:
+    """The conditions of the measurement, and the result on the whole."""
+    # A forced kernel is not the one that a user gets.
+    rows = [row for row in current.without_stale(measured).rows if ":" not in row["set"]]
+    head = measured.header
+    words = [results.claim(span, 1.0) for row in rows if ratio(row) and (span := results.span(row))]
+    commits = sorted({row["commit"] for row in measured.rows})
+    text = (
+        f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
+        f"CUDA {head.get('cuda')}, commit {', '.join(commits)}. "
+        f"Of {len(words)} cases tcgemm is at least as fast as torch in {words.count('PASS')} "
+        f"and slower in {words.count('MISS')}, in all of their repetitions."
+    )
+    if count := len(current.stale(measured)):
+        text += (
+            f" {count} rows with the mark {current.MARK} are not of today's kernels and count in "
+            "no sentence, mean or picture."
+        )
+    clocks = [row["clock_mhz"] for row in rows if row["clock_mhz"]]
+    powers = [row["power_w"] for row in rows if row["power_w"]]
+    if clocks and powers:
+        text += (
+            f" SM clock {min(clocks):.0f}-{max(clocks):.0f} MHz, "
+            f"power up to {max(powers):.0f} W while measuring."
+        )
+    if count := sum(row["us"] is None or row["exact"] is False for row in rows):
+        text += f" {count} cases failed: see results/{results.file_name(head['gpu'])}."
+    losses = [
+        f"{row['function']} {row['dtype']} {row['layout']} {size_of(row)} {ratio(row):.2f} "
+        f"({row['kernel']})"
+        for row in sorted((row for row in rows if (ratio(row) or 1) < 1), key=ratio)[:WORST]
+    ]
+    return f"{text}\n\nFurthest behind torch: {'; '.join(losses)}." if losses else text
 
 
 # When to use it, and when not.
@@ -155,9 +180,9 @@ LINES = (
 )
 
 
-def lines(results: Results) -> str:
+def lines(measured: Results) -> str:
     """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
-    rows, values = products(results), {}
+    rows, values = products(measured), {}
     for name, (kind, condition) in SPANS.items():
         if ratios := ratios_of(row for row in rows if kind_of(row) == kind and condition(row)):
             low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
@@ -168,21 +193,21 @@ def lines(results: Results) -> str:
     return "\n".join(textwrap.fill(line.format(**values), **indent) for line in selection)
 
 
-# The picture.
+# The pictures.
 
 LOWEST, HIGHEST = 1 / 16, 16
 
 
-def picture(results: Results) -> "_plots.Figure | None":
+def picture(measured: Results) -> "_plots.Figure | None":
     """The figure; None where nothing was measured."""
-    groups = measured_groups(results)
+    groups = measured_groups(measured)
     if not groups:
         return None
-    title = f"tcgemm beside torch on {results.header.get('gpu', '?')}"
+    title = f"tcgemm beside torch on {measured.header.get('gpu', '?')}"
     figure = _plots.figure(860, 126 + 30 * len(groups), f"{title}: each dot is a measured product")
     axes = figure.subplots()
     beside = axes.get_yaxis_transform()  # x is a share of the width
-    for row, (_, ratios) in enumerate(groups):
+    for row, (*_, ratios) in enumerate(groups):
         dots = [min(max(ratio, LOWEST), HIGHEST) for ratio in ratios]
         colours = [GREEN if ratio >= 1 else RED for ratio in ratios]
         axes.scatter(dots, [row] * len(dots), 42, colours, alpha=0.45, linewidths=0, clip_on=False)
@@ -196,8 +221,54 @@ def picture(results: Results) -> "_plots.Figure | None":
     powers = [2**power for power in range(5)]
     names = [f"1/{power}" for power in powers[:0:-1]] + [str(power) for power in powers]
     axes.set_xticks([1 / power for power in powers[:0:-1]] + powers, names)
-    axes.set_yticks(range(len(groups)), [group.name for group, _ in groups])
+    axes.set_yticks(range(len(groups)), [name for name, *_ in groups])
     axes.set_xlabel("x torch's speed, on a logarithmic axis", size="small", color=SOFT)
     _plots.plain(axes, "x")
     axes.axvline(1, color=SOFT, linewidth=1)
+    return figure
+
+
+# Set -> the epilogue of its rows that are shown.
+SQUARE_SETS = {"squares": "", "int8": "", "fp8": "tensor-scales", "tf32": "", "f64": ""}
+# Title of a panel -> (dtype, are its sizes multiples of 8). Others than 16 bits have aligned sizes.
+PANELS = {
+    "bf16: multiples of 8": ("bf16", True),
+    "bf16: other sizes": ("bf16", False),
+    "float32 as tf32": ("tf32", True),
+    "fp8 (e4m3)": ("e4m3", True),
+    "f16: multiples of 8": ("f16", True),
+    "f16: other sizes": ("f16", False),
+    "float64": ("f64", True),
+    "int8": ("s8", True),
+}
+
+
+def square_rows(measured: Results) -> list[Row]:
+    """The rows of square products. Dtypes other than 16 bits are in TN and NN."""
+    return [
+        row
+        for row in products(measured)
+        if row["epilogue"] == SQUARE_SETS.get(row["set"]) and row["function"] == "mm"
+        if is_cube(row) and row["m"] in SQUARES + RAGGED_SQUARES
+        if row["set"] == "squares" or row["layout"] in FORWARD
+    ]
+
+
+def squares(measured: Results) -> "_plots.Figure | None":
+    """x torch's speed by size: a panel for each dtype, a line for each layout."""
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    rows = sorted(square_rows(measured), key=lambda row: (LAYOUTS.index(row["layout"]), row["m"]))
+    for title, panel in PANELS.items():
+        for row in rows:
+            if (row["dtype"], row["m"] % 8 == 0) == panel:
+                name = row["layout"] + ', precision="fast"' * (row["accumulation"] == "fast")
+                line = panels.setdefault(title, {}).setdefault(name, {})
+                line[row["m"]] = row["ratios"][TORCH]
+    if not panels:
+        return None
+    title = f"Square products on {measured.header.get('gpu', '?')}: x torch's speed"
+    figure = _plots.line_panels(title, panels, ("M = N = K", "x torch's speed"), 4, sharey=False)
+    for axes in figure.axes[: len(panels)]:
+        axes.axhline(1, color=INK, linewidth=1)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     return figure

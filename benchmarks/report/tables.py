@@ -4,23 +4,56 @@ A section shows the rows of some sets; SECTIONS lists them in the order of the p
 shown like gains. A case without a result is a dash. A stale row has a mark, and a footnote below.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from benchmarks import current
-from benchmarks.report.overview import PACKED, ratio
-from benchmarks.targets import EDGE, cliff_axis, every, is_cube, set_of
+from benchmarks.targets import is_cube, set_of
 from tcgemm import _tables
 from tcgemm.measure import cases, results
 from tcgemm.measure.case import FORWARD, OPERAND_TERMS, PASSES
+from tcgemm.measure.cases import CLIFF
 from tcgemm.measure.operands import LAYOUTS
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
+PACKED = "packed"  # the set of products with packed weights
 PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
 DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")
+EDGE = 4096  # the aligned size of a cliff
+CLIFF_AXES = ("M", "N", "K", "all")
 CLIFF_DTYPES = ("bf16", "e4m3", "s8", "tf32", "f64")
+CLIFF_NOTE = (
+    f"The slowest of 4096 and {', '.join(map(str, CLIFF))} in M, N, K or all three, over the "
+    "fastest: 1 is ideal. TMA reads rows whose length is a multiple of 16 bytes. Where K is none, "
+    "operands are copied first."
+)
 LONG_US = 1000.0  # from here on, a time is shown in milliseconds
+
+
+def every(row: Row) -> bool:
+    """True: the condition of those that take every row."""
+    return True
+
+
+def ratio(row: Row) -> float | None:
+    """x times torch's speed; None if torch was not measured."""
+    return row["ratios"].get(TORCH)
+
+
+def cliff_axis(row: Row) -> str | None:
+    """ "M", "N", "K" or "all": the sizes of a row that are beside 4096; "" if none is.
+
+    None if the row is no part of a cliff.
+    """
+    plain = (row["function"], row["layout"], row["epilogue"]) == ("mm", "TN", "")
+    changed = [name for name in "mnk" if row[name] != EDGE]
+    if not plain or any(row[name] not in CLIFF for name in changed):
+        return None
+    if len(changed) < 2:
+        return "".join(changed).upper()
+    return "all" if is_cube(row) else None
 
 
 def _is_pass(row: Row) -> bool:
@@ -276,3 +309,20 @@ def forced_sections(rows: Iterable[Row]) -> list[Section]:
     for name in sorted({set_of(row) for row in rows if ":" in row["set"]}):
         sets.setdefault(name.partition(":")[2], []).append(name)
     return [Section(f"The {name} kernels alone", sets[name]) for name in sorted(sets)]
+
+
+def cliffs(measured: Results) -> str:
+    """Slowest over fastest of the sizes around 4096, with 4096^3 among them, by what is varied.
+
+    "" without any.
+    """
+    times: dict[tuple[str, str | None], list[float]] = {}
+    for row in current.without_stale(measured).rows:
+        if row["us"] and ":" not in row["set"]:
+            times.setdefault((row["dtype"], cliff_axis(row)), []).append(row["us"])
+    cells = {}
+    for dtype, axis in itertools.product(sorted({dtype for dtype, _ in times}), CLIFF_AXES):
+        some, edge = times.get((dtype, axis), []), times.get((dtype, ""), [])
+        if edge and len(some) == len(CLIFF):
+            cells[dtype, axis] = f"{max(some + edge) / min(some + edge):.2f}"
+    return grid(cells, CLIFF_AXES) if cells else ""

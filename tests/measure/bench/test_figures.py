@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import current
-from benchmarks.report import figures, measured
+from benchmarks.report import figures, sums
 from tcgemm import emulate
 from tcgemm.measure.results import Results
 from tcgemm.numerics import accumulation, formats, low_precision, machine
@@ -28,13 +28,13 @@ def test_the_figures_are_those_of_the_results(tmp_path):
 
 def test_the_stored_sums_are_those_of_the_emulator():
     """A part of benchmarks/results/numerics/emulated.json, computed again."""
-    content = measured.load(measured.EMULATED)
+    content = sums.emulated()
     machines = [machine.emulated(name) for name in ("A100", "H200")]
     assert content["tables"] == [low_precision.run(machines).facts()]
     assert content["formats"] == [formats.run().facts()]
     a, b = accumulation.operands(512, "uniform", torch.float8_e4m3fn, 8)
-    sums = emulate.mm(a, b, precision="fast", before_activation=True)
-    rms = accumulation.error(sums, a, b)[1]
+    result = emulate.mm(a, b, precision="fast", before_activation=True)
+    rms = accumulation.error(result, a, b)[1]
     rms_of_curve = content["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
     assert rms_of_curve == pytest.approx(rms, rel=1e-9)
 

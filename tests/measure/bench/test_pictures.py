@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import RESULTS
-from benchmarks.report import diagrams, measured, overview, pictures
+from benchmarks.report import diagrams, models, overview, pictures, sums
 from tcgemm import _plots
 from tcgemm.measure.results import Results
 
@@ -50,8 +50,8 @@ def test_the_overview_names_every_group_and_its_mean(gpu):
     groups = overview.measured_groups(Results.load(RESULTS / f"{gpu}.json"))
     shown = texts(pictures.FOLDER / f"ratios_{gpu}.svg")
     assert len(groups) > 3
-    for group, ratios in groups:
-        assert {group.name, f"{statistics.geometric_mean(ratios):.2f}"} <= set(shown)
+    for name, _, ratios in groups:
+        assert {name, f"{statistics.geometric_mean(ratios):.2f}"} <= set(shown)
 
 
 def of_models():
@@ -74,21 +74,21 @@ def of_models():
 @pytest.mark.parametrize("name", ["models", "swap"])
 def test_every_ratio_is_a_bar_with_its_name_and_number(name):
     results = of_models()
-    figure = getattr(measured, name)(results)
-    rows = measured.shown(results) if name == "models" else measured.of_set(results, "swap")
+    figure = getattr(models, name)(results)
+    rows = models.shown(results) if name == "models" else models.of_set(results, "swap")
     expected = [(row["function"], overview.ratio(row) or 1.0) for row in rows]
     if name == "swap":
         memory = {row["function"]: row["facts"]["held_bytes"] / 1e9 for row in rows}
         expected += memory.items()
     shown = [(name, number) for name, _, number in bars(figure)]
-    assert sorted(shown) == sorted((measured.bar_name(v), f"{x:.2f}") for v, x in expected)
+    assert sorted(shown) == sorted((models.bar_name(v), f"{x:.2f}") for v, x in expected)
     assert all(f"{length:.2f}" == number for _, length, number in bars(figure))
-    assert getattr(measured, name)(Results()) is None
+    assert getattr(models, name)(Results()) is None
 
 
 def test_a_bar_that_was_not_measured_is_missing():
     rows = {"speed": {"1": {"torch": 1.0, "a": 2.0}, "2": {"torch": 1.0}}}
-    shown = bars(measured.bar_rows("", "", rows))
+    shown = bars(models.bar_rows("", "", rows))
     assert [(name, number) for name, _, number in shown] == [
         *(("torch", "1.00"), ("a", "2.00"), ("torch", "1.00"), ("a", "-"))
     ]
@@ -107,8 +107,8 @@ def test_lines_and_bars_have_distinct_colours():
     for count in (1, 8, 30):
         names = [str(number) for number in range(count)]
         assert len(set(_plots.colours(names).values())) == count
-    for draw in (measured.sums, measured.chain):
-        for axes in draw(measured.load(measured.EMULATED)).axes:
+    for draw in (sums.sums, sums.chain):
+        for axes in draw().axes:
             lines = axes.get_lines()
             assert len({line.get_color() for line in lines}) == len(lines) > 2
 

@@ -6,15 +6,7 @@ import pytest
 
 from benchmarks import RESULTS, current, report, targets
 from benchmarks.experiments import errors
-from benchmarks.report import (
-    f32_picture,
-    f32_table,
-    measured,
-    models_table,
-    overview,
-    summary,
-    tables,
-)
+from benchmarks.report import f32_picture, f32_table, models, overview, tables
 from tcgemm.measure import results, work
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import Results
@@ -95,13 +87,12 @@ def statements(rows):
         overview.lines(rows),
         overview.table(rows),
         overview.measured_groups(rows),
-        summary.text(products),
-        summary.target_parts(products),
-        summary.cliff_parts(products),
-        targets.summary_lines(products),
-        measured.square_rows(rows),
-        measured.shown(rows),
-        measured.of_set(rows, "swap"),
+        overview.summary(products),
+        tables.cliffs(products),
+        targets.outcomes(products),
+        overview.square_rows(rows),
+        models.shown(rows),
+        models.of_set(rows, "swap"),
     ]
     return list(map(repr, values))
 
@@ -151,7 +142,7 @@ def test_stale_rows_have_a_mark_and_a_footnote():
         line for line in table.splitlines() if line.startswith(f"| {tables.size_of(two)}")
     )
     assert title == "### Few rows" and f"**0.50** {current.MARK}" in marked
-    assert summary.text(Results.of([one, two], HEADER)).count("0.50") == 1
+    assert overview.summary(Results.of([one, two], HEADER)).count("0.50") == 1
     (title, table) = tables.parts(Results.of([one], HEADER), tables.SECTIONS)
     assert current.MARK not in table
 
@@ -165,11 +156,11 @@ def test_a_stale_model_has_a_mark():
             ("use", None, {"why": "RuntimeError: none"}),
         )
     ]
-    text = "\n".join(models_table.parts(Results.of(rows, HEADER), []))
+    text = "\n".join(models.parts(Results.of(rows, HEADER), []))
     assert "2000, **1.00**, 2.00 GB, 2 %" in text and f"4000, **2.00** {current.MARK} |" in text
     assert "| failed |" in text and current.FOOTNOTE in text
     assert "- use, decode, 8B, 4 blocks, 1 x 1024, in a CUDA graph: RuntimeError: none" in text
-    assert [one["function"] for one in measured.shown(Results.of(rows, HEADER))] == ["torch"]
+    assert [one["function"] for one in models.shown(Results.of(rows, HEADER))] == ["torch"]
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,22 @@
 """Targets of ratios: which cases they are about, and when they are met."""
 
-import math
+import re
 from dataclasses import replace
 
+import pytest
+
 from benchmarks import targets
+from benchmarks.report import tables
 from tcgemm.measure.case import Case
 from tcgemm.measure.results import Results
 from tcgemm.measure.work import FUSED, TORCH, case_fields
 
 from support.bench_fixtures import TARGETS, change, highest, measured
+
+
+def words(results):
+    """{name of a target: its word}."""
+    return {name: word for name, *_, word in targets.outcomes(results)}
 
 
 def test_aims_are_targets_and_limits():
@@ -21,71 +29,68 @@ def test_aims_are_targets_and_limits():
 
 
 def test_targets_are_met_missed_or_open():
-    outcomes = targets.outcomes(measured())
-    assert len(outcomes) == len(TARGETS) and all(outcome.is_met for outcome in outcomes)
-    assert not any(outcome.is_met for outcome in targets.outcomes(measured(0.9)))
-    assert targets.outcomes(Results()) == []
-    results = measured()
-    row = next(filter(TARGETS[1].is_about, results.rows))
-
-    def word():
-        return targets.outcomes(results)[1].word
-
+    results, (first, own, *_) = measured(), TARGETS
+    assert words(results) == dict.fromkeys((target.name for target in TARGETS), "met")
+    assert "met" not in words(measured(0.9)).values() and words(Results()) == {}
+    name, least, mean, *_ = targets.outcomes(results)[0]
+    assert (name, least, mean) == (first.name, "1.60", "**1.700** (1.700-1.700)")
+    text, passes, count = targets.summary_lines(results)
+    assert passes == count == len(TARGETS) == len(text) - 2
+    row = next(filter(own.is_about, results.rows))
     change(row, targets.OWN_TN, (0.90, 0.91, 0.91))  # one shape too low
-    assert word() == "MISS"
+    assert words(results)[own.name] == "missed"
     change(row, targets.OWN_TN, (0.92, 0.95, 0.95))
-    assert word() == "UNCLEAR"
+    assert words(results)[own.name] == "not clear"
     row["repetitions"].pop()
-    assert word() == "UNCLEAR so far"
+    assert words(results)[own.name] == "not clear so far"
     row["kernel"] = "sm80_s8_s32_64x64x64_w1_s4_tn"  # not the planner's choice now
-    assert word() == "3 of 4 shapes"
-    mean = targets.outcomes(measured())[0].mean
-    assert math.isclose(mean, 1.7)
+    assert words(results)[own.name] == "3 of 4 shapes"
 
 
 def test_a_shape_that_torch_refuses_does_not_count():
     results, name = measured(), "e4m3 1x128 by 1x128 x torch._scaled_mm"
-    about = next(target for target in TARGETS if target.name == name).is_about
-    row = next(filter(about, results.rows))
-    row["ratios"], row["refused"] = {}, {TORCH: "expected N to be a multiple of 128"}
+    target = next(target for target in TARGETS if target.name == name)
+    row = next(filter(target.is_about, results.rows))
+    row["ratios"] = {}
     for part in row["repetitions"]:
         part["ratios"] = {}
-    outcome = next(one for one in targets.outcomes(results) if one.name == name)
-    assert (outcome.word, outcome.measured, outcome.expected) == ("PASS", 25, 25)
+    assert words(results)[name] == "25 of 26 shapes"
+    row["refused"] = {TORCH: "expected N to be a multiple of 128"}
+    assert words(results)[name] == "met"
 
 
-def test_the_range_of_a_mean_decides():
+@pytest.mark.parametrize(
+    ("repetitions", "expected"),
+    [
+        ([[2.2, 2.3, 2.4], [2.21, 2.5, 2.3]], ("**2.300** (2.205-2.398)", "2.300", "met")),
+        ([[2.1, 2.3, 2.4], [2.21, 2.5, 2.3]], ("**2.300** (2.154-2.398)", "2.300", "not clear")),
+        ([[2.1, 2.1, 2.0], [2.21, 2.2, 2.1]], ("**2.149** (2.049-2.154)", "2.100", "missed")),
+        # A clear ratio has one repetition.
+        ([[5.0], [2.21, 2.5, 2.3]], ("**3.391** (3.324-3.536)", "2.300", "met")),
+    ],
+)
+def test_the_range_of_a_mean_decides(repetitions, expected):
     target = next(t for t in TARGETS if t.name == "f32 spread, 2048 to 8192 x torch.mm")
-
-    def outcome(repetitions, missing=0):
-        return targets.Outcome(target, target.name, 2, repetitions, [], missing)
-
-    result = outcome([[2.2, 2.3, 2.4], [2.21, 2.5, 2.3]])
-    assert result.is_met and result.span[0] == math.sqrt(2.2 * 2.21) and result.lowest == 2.3
-    assert outcome([[2.1, 2.3, 2.4], [2.21, 2.5, 2.3]]).word == "UNCLEAR"
-    assert outcome([[2.1, 2.1, 2.0], [2.21, 2.2, 2.1]]).word == "MISS"
-    assert outcome([[5.0], [2.21, 2.5, 2.3]]).is_met  # a clear ratio has one repetition
-    assert outcome([[2.2], [2.3]], missing=4).word == "PASS so far"
-    assert not outcome([[2.2], [2.3]], missing=4).is_met
+    assert targets.reached(target, repetitions) == expected
 
 
 def test_each_shape_has_to_be_as_fast_as_its_target():
-    outcomes = {outcome.name: outcome for outcome in targets.outcomes(highest(1.01))}
-    assert len(outcomes) == 4 and all(outcome.is_met for outcome in outcomes.values())
+    assert [*words(highest(1.01)).values()] == ["met"] * 4
     results = highest(1.2)
     slow = next(r for r in results.rows if r["m"] == 512 and r["layout"] == "NN")
     change(slow, TORCH, (1.19, 1.44, 1.44))  # below the target in one repetition
-    words = {outcome.name: outcome.word for outcome in targets.outcomes(results)}
-    assert words.pop("each f32 512 x torch.mm") == "UNCLEAR"
-    assert set(words.values()) == {"PASS"}
+    found = words(results)
+    assert found.pop("each f32 512 x torch.mm") == "not clear" and {*found.values()} == {"met"}
 
 
 def test_a_cliff_is_seen():
-    assert max(max(s.values()) for s in targets.cliffs(measured()).values()) < 1.02
-    steep = targets.cliffs(measured(spread=0.2))
+    def cells(results):
+        lines = [re.findall(r"[\w.]+", line) for line in tables.cliffs(results).splitlines()[2:]]
+        return {dtype: [float(number) for number in numbers] for dtype, *numbers in lines}
+
+    assert max(map(max, cells(measured()).values())) < 1.02
+    steep = cells(measured(spread=0.2))
     assert set(steep) == {"e4m3", "s8", "tf32", "f64"}
-    assert set(targets.cliffs(measured(name="dense"))) == {"bf16"}
-    assert steep["s8"]["M"] > 1.19 and steep["s8"]["N"] < 1.02 and steep["s8"]["all"] > 1.19
-    text, passes, count = targets.summary_lines(measured(spread=0.2))
-    assert (passes, count) == (len(TARGETS), len(TARGETS) + 4)
-    assert sum("cliff" in line and line.endswith("MISS") for line in text) == 4
+    assert set(cells(measured(name="dense"))) == {"bf16"}
+    m, n, _, every = steep["s8"]
+    assert m > 1.19 and n < 1.02 and every > 1.19
