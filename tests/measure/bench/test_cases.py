@@ -20,14 +20,9 @@ def test_every_set_has_cases_of_its_name():
         assert len(set(keys)) == len(keys)
 
 
-def small(case):
-    """The same kind of case for two CPU cores."""
-    return case.limited(72)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_case_runs_when_it_is_small(name):
-    for case in dict.fromkeys(map(small, cases_of(name))):
+    for case in dict.fromkeys(case.limited(72) for case in cases_of(name)):
         runnable = work_of(case, "cpu")
         ratio, exact = runnable.check()
         assert ratio <= 1 and exact in (True, None), case
@@ -41,16 +36,6 @@ def test_every_case_has_a_plan_without_a_gpu(name, capsys):
     assert len(lines) == len(cases_of(name))
     for line in lines:
         assert re.search(r" (sm(80|90a)_\w+|compress24|prune24)$", line), line
-
-
-def test_small_cases_stay_ragged():
-    case = Case("mm", "bf16", "TN", 4095, 4096, 40)
-    assert small(case).size == "79x72x40"
-
-
-def test_random_cases_are_the_same_in_each_run():
-    assert cases_of("random") == cases_of("random")
-    assert {case.layout for case in cases_of("random", None, ("NN",))} == {"NN"}
 
 
 def test_training_checks_see_a_wrong_gradient():
@@ -74,11 +59,15 @@ def test_training_checks_see_a_wrong_gradient():
         torch.testing.assert_close(result, expected, rtol=2e-2, atol=2e-1)
 
 
-def test_filters_and_forced_kernels():
+def test_dtypes_and_layouts_choose_or_replace():
     result = cases_of("squares", ("f32",), ("TT",), "128x256")
     assert {(c.dtype, c.layout, c.kernel, c.set) for c in result} == {
         ("f32", "TT", "128x256", "squares:128x256")
     }
+    assert {case.layout for case in cases_of("random", None, ("NN",))} == {"NN"}
+    assert {case.dtype for case in cases_of("epilogue", ("f16", "e4m3"))} == {"f16"}
+    assert not cases_of("int8", ("bf16",)) and not cases_of("drawn-s8", None, ("NN",))
+    assert Case("mm", "bf16", "TN", 4095, 4096, 40).limited(72).size == "79x72x40"
     with pytest.raises(ValueError, match="there are squares"):
         cases_of("circles")
 

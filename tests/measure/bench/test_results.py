@@ -1,5 +1,6 @@
 """Rows: repetitions of a case, their medians and ranges; resumed runs, shards, merging."""
 
+import functools
 import re
 
 import pytest
@@ -23,7 +24,7 @@ def measured(ratio, us=200.0, date="1", **fields):
 def repeated(*ratios):
     """The row of several repetitions, each with these {name: ratio}."""
     rows = [row(CASE, 200.0 + i, each, date=str(i), tflops=687.2) for i, each in enumerate(ratios)]
-    return results.combined(rows[-1], [part for one in rows for part in results.repetitions(one)])
+    return functools.reduce(results.joined, rows)
 
 
 def test_a_row_has_medians_and_each_repetition():
@@ -40,8 +41,8 @@ def test_a_row_has_medians_and_each_repetition():
 def test_a_single_repetition_is_the_row():
     single = measured(1.02)
     assert results.span(single) == (1.02, 1.02) and results.span(single, "torch dense") is None
-    assert results.repetitions_left(single, {}) == 2
     assert results.repetitions(single | {"us": None}) == []
+    assert results.repetitions_left(single | {"ratios": {}}, {}) == 0
 
 
 @pytest.mark.parametrize(
@@ -57,10 +58,6 @@ def test_a_single_repetition_is_the_row():
 )
 def test_a_clear_ratio_needs_no_more_repetitions(ratio, aims, missing):
     assert results.repetitions_left(measured(ratio), aims) == missing
-
-
-def test_a_case_without_a_ratio_is_measured_once():
-    assert results.repetitions_left(measured(1.0) | {"ratios": {}}, {}) == 0
 
 
 def test_a_claim_holds_for_the_whole_range():
@@ -166,13 +163,6 @@ def test_merging_keeps_the_repetitions_of_one_commit():
     assert (row["commit"], row["ratios"]["torch"]) == ("def", 1.02)
     failure = Results.of([measured(1.0, commit="def") | {"us": None, "ratios": {}}])
     assert both.merge(failure).rows == [row]
-
-
-def test_a_row_of_another_commit_replaces_the_old_one():
-    old = Results.of([measured(0.9), measured(0.9) | {"layout": "NN"}], {"torch": "1"})
-    new = Results.of([measured(1.1, commit="def")], {"torch": "2"})
-    old.merge(new)
-    assert len(old.rows) == 2 and old.rows[0] == new.rows[0] and old.header == {"torch": "2"}
 
 
 def test_a_plan_has_the_name_that_explain_takes():

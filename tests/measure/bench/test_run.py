@@ -72,6 +72,9 @@ def test_a_run_measures_every_dtype(tmp_path, capsys):
 def test_the_command_line_measures(tmp_path, capsys):
     assert bench.run(["--set", "long-k", "--dry-run", "--device", "cpu"]) == 0
     assert capsys.readouterr().out.count("long-k mm bf16 TN") == 7
+    drawing = ["--set", "drawn-fast", "--seed", "77", "--dry-run", "--device", "cpu"]
+    assert bench.run(drawing) == 0
+    assert capsys.readouterr().out.count("drawn-fast@77 mm e4m3") == 40
     small = ["--set", "smoke", "--dtype", "f32", "--layout", "TN", "--device", "cpu", "--ms", "2"]
     assert bench.run(small) == 0
     assert "-> not stored" in capsys.readouterr().out

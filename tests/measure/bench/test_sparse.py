@@ -7,8 +7,7 @@ import torch
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm.measure import baseline, run, workloads, works
-from tcgemm.measure import operands as pools
+from tcgemm.measure import baseline, operands, run, workloads, works
 from tcgemm.measure.case import PASSES, Case
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import Results, is_wrong
@@ -17,16 +16,13 @@ from tcgemm.measure.works import Pass, work_of
 from tcgemm.ops import operators
 
 SMOKE = cases_of("smoke-sparse")
-PRODUCTS = [case for case in SMOKE if case.op == "mm"]
-SMALL_PASSES = [case for case in SMOKE if case.op in PASSES]
 
 
-def name_of(case):
-    return f"{case.op}-{case.dtype}-{case.size}-{case.epilogue}"
-
-
-each_product = pytest.mark.parametrize("case", PRODUCTS, ids=name_of)
-each_pass = pytest.mark.parametrize("case", SMALL_PASSES, ids=name_of)
+def each(*ops):
+    """A test for each small sparse case of these operations."""
+    chosen = [case for case in SMOKE if case.op in ops]
+    names = [f"{case.op}-{case.dtype}-{case.size}-{case.epilogue}" for case in chosen]
+    return pytest.mark.parametrize("case", chosen, ids=names)
 
 
 @pytest.mark.parametrize("name", ["sparse", "squares,sparse-mm"])
@@ -39,32 +35,25 @@ def test_without_a_gpu_a_sentence_says_what_there_is(name, capsys):
     assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
 
-# Operands and checks.
-
-
-@each_product
+@each("mm")
 def test_dense_products_multiply_the_same_weight(case):
     work = workloads.Workload(case, "cpu")
-    for index in range(work.sets):
-        weight, b = work.weights[index], work.operands.b[index]
+    pools = work.operands
+    for weight, b in zip(work.weights, pools.b.views, strict=True):
         assert torch.equal(works.bits(weight.to_dense()), works.bits(b.t()))
         assert weight.pattern == ("1:2" if case.dtype == "tf32" else "2:4")
         assert 0.3 < float((b.float() == 0).float().mean()) < 0.6
-    assert work.bytes < sum(
-        pool[0].numel() * pool[0].element_size()
-        for pool in (work.operands.a, work.operands.b, work.operands.out)
-    )
+    assert work.bytes < sum(pool[0].nbytes for pool in (pools.a, pools.b, pools.out))
     work.call_tcgemm(1)
-    result = work.operands.out[1].double()
-    work.operands.poison()
+    result = pools.out[1].double()
+    pools.poison()
     work.self_baseline()(1)
-    torch.testing.assert_close(result, work.operands.out[1].double(), rtol=2e-2, atol=1e-2)
+    torch.testing.assert_close(result, pools.out[1].double(), rtol=2e-2, atol=1e-2)
 
 
 def test_rotation_counts_what_is_read(monkeypatch):
-    monkeypatch.setattr(pools, "cache_bytes", lambda device: 1 << 20)
-    case = Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse")
-    work = workloads.Workload(case, "cpu")
+    monkeypatch.setattr(operands, "cache_bytes", lambda device: 1 << 20)
+    work = workloads.Workload(Case("mm", "bf16", "TN", 16, 512, 512, epilogue="sparse"), "cpu")
     size = sum(tensor.nbytes for tensor in work.weights[0].tensors().values())
     assert work.sets * size > 2 << 20
 
@@ -85,21 +74,7 @@ def test_a_forced_kernel_reaches_the_operator(monkeypatch):
     assert "128x64x64" in work.plan_on().kernel and work.plan_on().kernel.endswith("_sparse")
 
 
-def test_checks_see_metadata_of_another_weight():
-    work = workloads.Workload(PRODUCTS[0], "cpu")
-    prune = work.operands.prune
-
-    def exchanged():
-        weights = prune()
-        weights[0].metadata.copy_(weights[1].metadata)
-        return weights
-
-    work.operands.prune = exchanged
-    ratio, exact = work.check()
-    assert ratio > 1 and not exact
-
-
-@pytest.mark.parametrize("case", [case for case in SMOKE if case.op == "linear"], ids=name_of)
+@each("linear")
 def test_host_cases_call_what_users_call(case, monkeypatch):
     work = workloads.Workload(case, "cpu")
     layers = [isinstance(call, tcgemm.nn.SparseLinear24) for call in work.linears]
@@ -115,9 +90,6 @@ def test_host_cases_call_what_users_call(case, monkeypatch):
     for call in calls.values():
         call(1)
     assert len(weights) == work.sets and baseline_name(case) == baseline.SemiStructuredLinear.name
-
-
-# cuSPARSELt.
 
 
 class Library:
@@ -141,9 +113,9 @@ class Library:
 
     def replayed_us(self, call):
         """The time of an f16 call: 15 algorithms are tried one by one; number 7 is the fastest."""
-        *operands, algorithm = *call.args, call.keywords["alg_id"]
+        *tensors, algorithm = *call.args, call.keywords["alg_id"]
         if algorithm == 0:
-            self.searched.append((*operands, {}))
+            self.searched.append((*tensors, {}))
         if algorithm == 15:
             raise RuntimeError("invalid value when calling cusparseLtMatmulAlgSetAttribute")
         return 1.0 + abs(algorithm - 7)
@@ -154,47 +126,34 @@ class Library:
         return (x.t().double() @ w.t().double()).to(out_dtype or x.dtype)
 
 
-@each_product
+@each("mm")
 def test_the_baseline_is_the_best_algorithm_of_cusparselt(case, monkeypatch):
     work = workloads.Workload(case, "cpu")
-    library = Library(monkeypatch)
-    calls = work.candidates()
+    library, calls = Library(monkeypatch), work.candidates()
     if case.dtype == "tf32":
         assert list(calls) == ["tcgemm", "tcgemm dense", "torch"]
         assert baseline_name(case) == "torch.mm allow_tf32" and not library.compressed
         return
-    assert list(calls) == ["tcgemm", "tcgemm dense", "torch"] + ["torch dense"] * (
-        "to-bf16" not in case.terms
-    )
+    to_bf16 = "to-bf16" in case.terms
+    names = ["tcgemm", "tcgemm dense", "torch", "torch dense"]
+    assert list(calls) == names[: 3 if to_bf16 else 4]
     assert baseline_name(case) == "torch._cslt_sparse_mm"
     assert baseline.refusal(calls["torch"]) is None  # the first call makes what all need
-    assert len(library.compressed) == work.sets and len(library.searched) == 1
     calls["torch"](1)
     assert library.used == [0, 1] and len(library.compressed) == work.sets
     results = work.sparse_call.results
     assert results[0].data_ptr() != results[1].data_ptr()  # outside the cache, as ours are
-    (_, x, options), wide = library.searched[0], {"s8": torch.int32, "e4m3": torch.bfloat16}
-    wide = torch.bfloat16 if "to-bf16" in case.terms else wide.get(case.dtype)
-    assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide
+    ((_, x, options),) = library.searched
+    wide = {"s8": torch.bfloat16 if to_bf16 else torch.int32, "e4m3": torch.bfloat16}
+    assert x.shape == (case.k, case.m) and options.get("out_dtype") == wide.get(case.dtype)
+    work.call_tcgemm(1)
+    torch.testing.assert_close(results[1], work.operands.out[1], rtol=2e-2, atol=1e-2)
     work.refill()
     calls["torch"](0)
     assert len(library.compressed) == 2 * work.sets  # of the new weights
-    gemm = baseline.CusparseltGemm([work.operands.b[0].t()], work.operands.a[0], **work.asked)
-    work.call_tcgemm(0)
-    result, out = gemm(work.operands.a[0], 0), work.operands.out[0]
-    torch.testing.assert_close(result, out, rtol=2e-2, atol=1e-2)
 
 
-# Passes.
-
-
-def test_there_are_90_choices():
-    every = works.transposable_masks("cpu").view(-1, 4, 4)
-    assert len(every) == 90 == len(every.unique(dim=0))
-    assert (every.sum(1) == 2).all() and (every.sum(2) == 2).all()
-
-
-@each_pass
+@each(*PASSES)
 def test_passes_are_checked(case):
     work = Pass(case, "cpu")
     assert work.check() == (0.0, True)
@@ -212,6 +171,9 @@ def test_passes_are_checked(case):
 
 
 def test_a_choice_that_keeps_less_is_seen():
+    every = works.transposable_masks("cpu").view(-1, 4, 4)
+    assert len(every) == 90 == len(every.unique(dim=0))
+    assert (every.sum(1) == 2).all() and (every.sum(2) == 2).all()
     w = torch.randn(16, 16)
     best = tcgemm.prune24(w, method="transposable", pattern="2:4")
     assert works.is_best(w, best)
@@ -224,7 +186,7 @@ def test_a_choice_that_keeps_less_is_seen():
 
 
 def test_what_is_kept_is_measured_beside_torch(monkeypatch):
-    case = next(case for case in SMALL_PASSES if case.op == "prune")
+    case = next(case for case in SMOKE if case.op == "prune")
     work = Pass(case, "cpu")
     greedy = conversions._sparse_semi_structured_tile
 
@@ -241,16 +203,13 @@ def test_what_is_kept_is_measured_beside_torch(monkeypatch):
 
 
 def test_torch_compresses_what_is_pruned(monkeypatch):
-    case = next(case for case in SMALL_PASSES if case.op == "compress")
+    case = next(case for case in SMOKE if case.op == "compress")
     weights = []
     monkeypatch.setattr(torch, "_cslt_compress", weights.append)
     work = Pass(case, "cpu")
     results = [work.candidates()["torch"](index) for index in (1, 0)]
     assert results == [None, None] and len(weights) == 2
     assert torch.equal(weights[0], tcgemm.prune24(work.operands.a[1]))
-
-
-# The command.
 
 
 def test_a_run_measures_sparse_gemms(tmp_path, capsys):

@@ -46,13 +46,6 @@ def test_a_measurement_ends_early_where_that_is_enough():
     assert [len(timings) for timings in asked] == [1, 2]
 
 
-def test_host_time_counts_a_call():
-    result = timing.host_time(
-        {"x": lambda i: time.sleep(0.001)}, 1, device="cpu", calls=2, batches=3
-    )
-    assert 900 < result["x"].us < 20_000
-
-
 def test_host_time_is_not_that_of_a_call_after_another():
     last = []
 
@@ -65,7 +58,7 @@ def test_host_time_is_not_that_of_a_call_after_another():
 
     candidates = {name: caller(name) for name in ("one", "another")}
     result = timing.host_time(candidates, 1, device="cpu", calls=2, batches=2)
-    assert max(sample.us for sample in result.values()) < 40_000
+    assert all(900 < sample.us < 40_000 for sample in result.values())
 
 
 def test_sampler_takes_medians_and_stops(monkeypatch):

@@ -38,21 +38,26 @@ def test_checks_see_faults_in_every_dtype(case):
 
 
 @pytest.mark.parametrize(
-    ("options", "name"),
+    ("options", "name", "precision"),
     [
-        ({"dtype": "s8"}, "torch._int_mm"),
-        ({"dtype": "e4m3"}, "torch._scaled_mm(use_fast_accum=False)"),
-        ({"dtype": "e5m2", "accumulation": "fast"}, "torch._scaled_mm(use_fast_accum=True)"),
-        ({"dtype": "tf32"}, "torch.mm allow_tf32"),
-        ({"dtype": "f64"}, "torch.mm"),
-        ({"dtype": "bf16", "op": "bmm", "batch": 3}, "torch.bmm"),
-        ({"dtype": "f16"}, "torch.mm"),
-        ({"dtype": "bf16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu"),
+        ({"dtype": "s8"}, "torch._int_mm", None),
+        ({"dtype": "e4m3"}, "torch._scaled_mm(use_fast_accum=False)", "promoted"),
+        (
+            {"dtype": "e5m2", "accumulation": "fast"},
+            "torch._scaled_mm(use_fast_accum=True)",
+            "fast",
+        ),
+        ({"dtype": "tf32"}, "torch.mm allow_tf32", "high"),
+        ({"dtype": "f32"}, "torch.mm", "highest"),
+        ({"dtype": "f64"}, "torch.mm", None),
+        ({"dtype": "bf16", "op": "bmm", "batch": 3}, "torch.bmm", None),
+        ({"dtype": "f16", "op": "linear", "epilogue": "bias+gelu"}, "torch linear + gelu", None),
     ],
 )
-def test_baselines_have_names(options, name):
+def test_baselines_have_names_and_products_a_precision(options, name, precision):
     case = Case(**{"op": "mm", "layout": "TN", "m": 8, "n": 8, "k": 8, **options})
     assert baseline_name(case) == name
+    assert workloads.Workload(case, "cpu").options.get("precision") == precision
 
 
 @pytest.mark.parametrize("epilogue", SCALES)
@@ -67,7 +72,6 @@ def test_scales_lie_as_torch_wants_them(epilogue):
     }[epilogue]
     assert (work.scale_a.shape, work.scale_a.stride()) == (shape_a, stride_a)
     assert (work.scale_b.shape, work.scale_b.stride()) == (shape_b, stride_b)
-    assert ("precision", "promoted") in work.options.items()
 
 
 def test_the_second_baseline_computes_the_same():
@@ -78,14 +82,6 @@ def test_the_second_baseline_computes_the_same():
     work.operands.poison()
     own(1)
     assert torch.equal(work.operands.out[1], expected)
-
-
-def test_every_product_is_asked_for_all_bits():
-    for case in cases_of("smoke-dtypes", ("f32",)):
-        if case.dtype == "f32" and case.epilogue != "prepared":
-            work = workloads.Workload(case, "cpu")
-            assert work.options["precision"] == "highest"
-            assert baseline_name(case) == "torch.mm"
 
 
 def test_a_prepared_weight_is_made_of_the_data_it_is_used_with(monkeypatch):
