@@ -34,31 +34,25 @@ def planned(product: case.Case, device: str) -> tuple[str, str]:
     return plan.kernel, plan.launch or plan.kernel
 
 
-def reason(row: Row, gpu: str) -> str:
-    """Why a row is stale; "" if it is current."""
+def is_stale(row: Row, gpu: str) -> bool:
+    """Would the product run in another way today than when the row was measured?"""
     device = device_of(gpu)
     if OUTDATED in row["facts"] or device is None or not row["kernel"] or "m" not in row:
-        return row["facts"].get(OUTDATED, "")
-    names = planned(work.case_from(row), device)
-    return "" if row["kernel"] in names else f"the planner takes {names[1]}"
-
-
-def is_current(row: Row, gpu: str) -> bool:
-    """Would the product run today as it did when the row was measured?"""
-    return not reason(row, gpu)
+        return OUTDATED in row["facts"]
+    return row["kernel"] not in planned(work.case_from(row), device)
 
 
 def mark(row: Row, gpu: str) -> str:
     """What stands behind the numbers of a row: " †" if it is stale, else ""."""
-    return f" {MARK}" if reason(row, gpu) else ""
+    return f" {MARK}" if is_stale(row, gpu) else ""
 
 
 def stale(results: Results) -> list[Row]:
     """The stale rows of a file."""
-    return [row for row in results.rows if reason(row, results.header.get("gpu", ""))]
+    return [row for row in results.rows if is_stale(row, results.header.get("gpu", ""))]
 
 
 def without_stale(results: Results) -> Results:
     """The results without their stale rows."""
-    rows = (row for row in results.rows if is_current(row, results.header.get("gpu", "")))
+    rows = (row for row in results.rows if not is_stale(row, results.header.get("gpu", "")))
     return Results.of(rows, results.header)

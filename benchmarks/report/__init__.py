@@ -31,22 +31,15 @@ README = "README.md"
 PAGE = "docs/performance.md"
 PICTURES = "docs/pictures"
 README_GPU = "h200"  # the file whose numbers README.md has
-NOTHING = "Nothing was measured yet."
 TARGETS_NOTE = (
     "Geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all shapes), and the "
     "largest error over its bound."
 )
-WITHOUT_H100 = """## NVIDIA H100
-
-No products were measured beside torch's on an H100. The planner uses measured rates of its memory,
-its L2 and its tensor cores ([GPUs that the planner knows](dev/devices.md))."""
-RATIOS, SQUARES = "ratios_{gpu}.svg", "squares_{gpu}.png"
-F32, MODELS = "f32_{gpu}.png", "models_{gpu}.svg"
 TITLES = {  # of the pictures
-    RATIOS: "x torch's speed by kind of product",
-    SQUARES: "Square products, x torch's speed by size",
-    F32: "Errors by K, and rates by size",
-    MODELS: "Training and decode",
+    "ratios_{gpu}.svg": "x torch's speed by kind of product",
+    "squares_{gpu}.png": "Square products, x torch's speed by size",
+    "f32_{gpu}.png": "Errors by K, and rates by size",
+    "models_{gpu}.svg": "Training and decode",
 }
 
 
@@ -59,35 +52,31 @@ def replaced(path: Path, text: str) -> str:
     return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.split(END, 1)[1]}"
 
 
-def images(page: Path, pictures: Path, stem: str, gpu: str) -> dict[str, list[str]]:
-    """{picture: the lines that show it on a page}; [] if it does not exist."""
-    result = {}
+def images(page: Path, root: Path, gpu: str) -> list[list[str]]:
+    """The lines that show each picture of TITLES on a page; [] for one that does not exist."""
+    result, stem = [], results.file_name(gpu).removesuffix(".json")
     for name, title in TITLES.items():
-        path = pictures / name.format(gpu=stem)
-        place = os.path.relpath(path, page.parent)
-        result[name] = [f"![{title}, {gpu}]({place})"] if path.exists() else []
+        path = root / PICTURES / name.format(gpu=stem)
+        line = f"![{title}, {gpu}]({os.path.relpath(path, page.parent)})"
+        result.append([line] if path.exists() else [])
     return result
 
 
-def page_parts(measured: Results, folder: Path, page: Path, pictures: Path) -> list[str]:
-    """What docs/performance.md (`page`) or results/<gpu>.md says of a GPU, without the title."""
-    gpu = measured.header.get("gpu", "?")
-    products, every = overview.of_products(measured), page.parent == folder
-    stem = results.file_name(gpu).removesuffix(".json")
-    shown = images(page, pictures, stem, gpu)
-    depths = f32_table.DEPTHS if every else f32_table.SHOWN
+def page_parts(measured: Results, page: Path, root: Path) -> list[str]:
+    """What docs/performance.md or results/<gpu>.md says of a GPU, without the title."""
+    every, products = page != root / PAGE, overview.of_products(measured)
+    kinds, squares, errors, whole = images(page, root, measured.header["gpu"])
     parts = [overview.summary(products)]
-    parts += [] if every else [*shown[RATIOS], overview.table(products)]
-    parts += shown[SQUARES]
+    parts += [] if every else [*kinds, overview.table(products)]
+    parts += squares
     if every and (lines := targets.summary_lines(products)[0]):
         parts += ["### Targets", TARGETS_NOTE, "\n".join(lines)]
     if cliffs := tables.cliffs(products):
         parts += ["### Even times beside 4096", tables.CLIFF_NOTE, cliffs]
-    parts += f32_table.page_parts(measured, shown[F32], depths)
-    sections = [section for section in tables.SECTIONS if every or section.on_page]
-    sections += tables.forced_sections(products.rows) if every else []
-    parts += tables.parts(products, sections)
-    return parts + models.parts(measured, shown[MODELS])
+    depths = f32_table.DEPTHS if every else f32_table.SHOWN
+    parts += f32_table.page_parts(measured, errors, depths)
+    parts += tables.parts(products, every)
+    return parts + models.parts(measured, whole)
 
 
 def pages(root: Path, folder: Path) -> dict[Path, str]:
@@ -95,22 +84,19 @@ def pages(root: Path, folder: Path) -> dict[Path, str]:
 
     They show the pictures that exist.
     """
-    readme, parts, texts, pictures = NOTHING, [], {}, root / PICTURES
+    readme, parts, texts = "", [], {}
     for path in sorted(folder.glob("*.json")):
-        measured = Results.load(path)
-        gpu, page = measured.header.get("gpu", "?"), path.with_suffix(".md")
-        every = [f"# {gpu}", *page_parts(measured, folder, page, pictures)]
-        texts[page] = "\n\n".join(every) + "\n"
-        parts += [f"## {gpu}", *page_parts(measured, folder, root / PAGE, pictures)]
+        measured, page = Results.load(path), path.with_suffix(".md")
+        gpu = measured.header["gpu"]
+        texts[page] = "\n\n".join([f"# {gpu}", *page_parts(measured, page, root)]) + "\n"
+        parts += [f"## {gpu}", *page_parts(measured, root / PAGE, root)]
         link = os.path.relpath(page, (root / PAGE).parent)
         parts.append(f"All tables: [{page.relative_to(root)}]({link}).")
-        if path.stem == README_GPU and overview.products(measured):
-            image = images(root / README, pictures, path.stem, gpu)[RATIOS]
+        if path.stem == README_GPU:
+            image = images(root / README, root, gpu)[0]
             readme = "\n\n".join([overview.lines(measured), *image])
-    if parts and not any(path.stem.startswith("h100") for path in texts):
-        parts.append(WITHOUT_H100)
     texts[root / README] = replaced(root / README, readme)
-    texts[root / PAGE] = replaced(root / PAGE, "\n\n".join(parts) or NOTHING)
+    texts[root / PAGE] = replaced(root / PAGE, "\n\n".join(parts))
     return texts
 
 

@@ -72,36 +72,30 @@ ERROR_DEPTHS = (1, 64, 512, 4096)
 
 def ratios(measured: Results, name: str) -> str:
     """The table of times, and how many times torch's speed they are."""
-    heads = ["m x n x k", "time", "x torch's speed", "torch's call"]
-    heads += ["x torch's dense speed"] if name == "sparse" else []
+    is_sparse = name == "sparse"
     lines = []
     for key, text in TABLES[name].items():
         row = measured.by_key[key]
-        torch, dense = row["ratios"][TORCH], row["ratios"].get(DENSE, row["ratios"][TORCH])
         size = f"{row['m']} x {row['n']} x {row['k']}"
-        speed = f"{torch:.2f}{current.mark(row, GPU)}"
-        call = row["baselines"][TORCH]["name"]
-        dense_speed = [f"{dense:.2f}"] if name == "sparse" else []
-        lines.append([text, size, time(row["us"]), speed, call, *dense_speed])
-    return marked_table([f"on an {GPU}", *heads], lines)
-
-
-def swap(measured: Results) -> str:
-    """The picture of a model after a swap, and its times; nothing without current rows."""
-    picture = f"swap_{results.file_name(GPU).removesuffix('.json')}.svg"
-    title = f"Speed and memory of a model after swap_linear, {GPU}"
-    table = models.swap_table(measured, GPU)
-    return f"![{title}](../pictures/{picture})\n\n{table}" if table else ""
+        speed = f"{row['ratios'][TORCH]:.2f}{current.mark(row, GPU)}"
+        cells = [text, size, time(row["us"]), speed, row["baselines"][TORCH]["name"]]
+        dense = row["ratios"].get(DENSE, row["ratios"][TORCH])
+        lines.append(cells + [f"{dense:.2f}"] * is_sparse)
+    heads = [f"on an {GPU}", "m x n x k", "time", "x torch's speed", "torch's call"]
+    return marked_table(heads + ["x torch's dense speed"] * is_sparse, lines)
 
 
 def tables(folder: Path = RESULTS) -> dict[str, str]:
     """Name of a table -> its text."""
     measured = Results.load(results.path_in(folder, GPU))
-    texts = {title: ratios(measured, title) for title in TABLES}
     errors = f32_table.rows_of(current.without_stale(measured).rows)
-    texts |= {"f32-errors": f32_table.markdown(errors, ERROR_DEPTHS), "swap": swap(measured)}
-    texts["ragged"] = cliffs(overview.of_products(measured))
-    return texts | sums.tables()
+    return {
+        **{name: ratios(measured, name) for name in TABLES},
+        "f32-errors": f32_table.markdown(errors, ERROR_DEPTHS),
+        "ragged": cliffs(overview.of_products(measured)),
+        "swap": models.swap_table(measured),
+        **sums.tables(),
+    }
 
 
 def pages(docs: Path = DOCS) -> list[Path]:

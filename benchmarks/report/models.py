@@ -12,6 +12,7 @@ from benchmarks.experiments.side_by_side import COMPILED
 from benchmarks.report.tables import grid, ratio, time
 from tcgemm import _plots
 from tcgemm._plots import BLUE, INK, SOFT
+from tcgemm.measure import results
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
@@ -29,6 +30,7 @@ ABOUT = (
     "blocks, and a vocabulary of 32768. Weights are bf16. The layers that lose bits leave the head "
     "to torch."
 )
+SOURCE = "decoder blocks in bf16; "
 CALLS = {True: "in a CUDA graph", False: "called from Python"}
 Bars = dict[str, float]  # name -> length
 Panels = dict[str, dict[str, Bars]]  # title of a row of panels -> title of a panel -> its bars
@@ -56,9 +58,10 @@ def count_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count > 1)}"
 
 
-def commits_of(rows: Iterable[Row]) -> str:
-    """The commits that measured the rows."""
-    return ", ".join(sorted({row["commit"] for row in rows}))
+def versions(measured: Results, rows: Iterable[Row]) -> str:
+    """The torch and the commits that measured the rows."""
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    return f"torch {measured.header.get('torch')}, commit {commits}"
 
 
 # Tables
@@ -94,8 +97,7 @@ def parts(measured: Results, picture: list[str]) -> list[str]:
     rows = [row for row in measured.rows if row["set"] == "models"]
     if not rows:
         return []
-    about = f"{ABOUT} torch {measured.header.get('torch')}, commit {commits_of(rows)}."
-    result = ["### Models", about, *picture]
+    result = ["### Models", f"{ABOUT} {versions(measured, rows)}.", *picture]
     for task, title in TITLES.items():
         if part := [row for row in rows if row["task"] == task]:
             names = dict.fromkeys(row["function"] for row in in_order(part))
@@ -112,19 +114,25 @@ def parts(measured: Results, picture: list[str]) -> list[str]:
     return result
 
 
-def swap_table(measured: Results, gpu: str) -> str:
-    """The times of a model after a swap, and its memory; "" without current rows."""
+def swap_table(measured: Results) -> str:
+    """The picture of a model after a swap, its times and its memory; "" without current rows."""
     rows = of_set(measured, "swap")
+    if not rows:
+        return ""
+    gpu = measured.header["gpu"]
+    counts = sorted({row["tokens"] for row in rows})
     heads = {
         (graph, count): f"{count_of(count, 'token')}, {CALLS[graph]}"
         for graph in CALLS
-        for count in sorted({row["tokens"] for row in rows})
+        for count in counts
     }
     cells = {}
     for row in rows:
         cells[row["function"], heads[row["graph"], row["tokens"]]] = time(row["us"])
         cells[row["function"], "memory"] = f"{row['facts']['held_bytes'] / 1e9:.2f} GB"
-    return grid(cells, [*heads.values(), "memory"], f"one forward on an {gpu}") if rows else ""
+    table = grid(cells, [*heads.values(), "memory"], f"one forward on an {gpu}")
+    picture = f"../pictures/swap_{results.file_name(gpu).removesuffix('.json')}.svg"
+    return f"![Speed and memory of a model after swap_linear, {gpu}]({picture})\n\n{table}"
 
 
 # Pictures
@@ -171,12 +179,6 @@ def speeds(
     return result
 
 
-def source_of(measured: Results, rows: Iterable[Row]) -> str:
-    """Where the numbers come from."""
-    torch = measured.header.get("torch")
-    return f"decoder blocks in bf16; torch {torch}, commit {commits_of(rows)}"
-
-
 def swap(measured: Results) -> "_plots.Figure | None":
     """Speed and memory of a model after swap_linear."""
     rows = of_set(measured, "swap")
@@ -189,7 +191,7 @@ def swap(measured: Results) -> "_plots.Figure | None":
     )
     memory = {bar_name(row["function"]): row["facts"]["held_bytes"] / 1e9 for row in rows}
     panels["Memory"] = {"GB that the model holds": memory}
-    source = f"{rows[0]['blocks']} {source_of(measured, rows)}; one forward"
+    source = f"{rows[0]['blocks']} {SOURCE}{versions(measured, rows)}; one forward"
     return bar_rows(f"A model after swap_linear, {measured.header['gpu']}", source, panels)
 
 
@@ -214,4 +216,4 @@ def models(measured: Results) -> "_plots.Figure | None":
         return None
     panels = speeds(rows, title_of, lambda row: f"{row['model']}, {row['blocks']} blocks")
     title = f"Llama-like models, {measured.header.get('gpu')}"
-    return bar_rows(title, source_of(measured, rows), panels)
+    return bar_rows(title, f"{SOURCE}{versions(measured, rows)}", panels)

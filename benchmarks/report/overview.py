@@ -17,19 +17,17 @@ from collections.abc import Callable, Iterable
 from statistics import geometric_mean as mean
 
 from benchmarks import current
-from benchmarks.report.tables import PACKED, every, ratio, size_of
+from benchmarks.report.tables import PACKED, every, is_pass, ratio, size_of
 from benchmarks.targets import is_cube, set_of
 from tcgemm import _plots, _tables
 from tcgemm._plots import GREEN, INK, RED, SOFT
 from tcgemm.measure import cases, results
-from tcgemm.measure.case import FORWARD, PASSES
+from tcgemm.measure.case import FORWARD
 from tcgemm.measure.cases import RAGGED_SQUARES, SQUARES
 from tcgemm.measure.operands import LAYOUTS
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
-ALIGNED = 8  # 16-bit operands whose sizes are multiples of this are what cuBLAS is fast at
-SHORT_SIDE = 128  # a product with no more rows or columns than this reads more than it computes
 WORST = 5  # so many losses are named
 EVEN, UNEVEN, SPARSE, SPARSE_TF32 = "even", "uneven", "sparse", "sparse tf32"
 SIXTEEN_BITS = "torch.mm, bmm, linear"
@@ -59,7 +57,7 @@ def products(measured: Results) -> list[Row]:
     return [
         row
         for row in current.without_stale(of_products(measured)).rows
-        if ratio(row) and row["graph"] and row["function"] not in PASSES and ":" not in row["set"]
+        if ratio(row) and row["graph"] and not is_pass(row) and ":" not in row["set"]
     ]
 
 
@@ -70,7 +68,7 @@ def kind_of(row: Row) -> str:
     if row["set"] == "sparse-mm":
         return SPARSE_TF32 if row["dtype"] == "tf32" else SPARSE
     if row["dtype"] in ("f16", "bf16"):
-        return EVEN if all(row[size] % ALIGNED == 0 for size in "mnk") else UNEVEN
+        return EVEN if all(row[size] % 8 == 0 for size in "mnk") else UNEVEN
     return str(row["dtype"])
 
 
@@ -134,11 +132,7 @@ def summary(measured: Results) -> str:
     return f"{text}\n\nFurthest behind torch: {'; '.join(losses)}." if losses else text
 
 
-# When to use it, and when not.
-
-
 def _is_large_cube(row: Row) -> bool:
-    """Is it a product with M = N = K from 2048 on?"""
     return row["function"] == "mm" and is_cube(row) and row["m"] >= 2048
 
 
@@ -151,16 +145,11 @@ SPANS: dict[str, tuple[str, Callable[[Row], bool]]] = {
     "sparse": (SPARSE, every),
     "packed_few": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] <= 16),
     "packed_many": (PACKED, lambda row: "packed-int4" in row["epilogue"] and row["m"] >= 512),
-    "aligned": (
-        EVEN,
-        lambda row: min(row["m"], row["n"]) > SHORT_SIDE and row["set"] != "long-k",
-    ),
+    "aligned": (EVEN, lambda row: min(row["m"], row["n"]) > 128 and row["set"] != "long-k"),
     "fp8": ("e4m3", every),
     "few_rows": (EVEN, lambda row: row["set"] == "small-m"),
     "long_k": (EVEN, lambda row: row["set"] == "long-k"),
 }
-
-
 LINES = (
     "- **Use it for float32 with all its bits** on Hopper: {f32} times torch's speed for squares "
     "from 2048 on.",
@@ -193,13 +182,8 @@ def lines(measured: Results) -> str:
     return "\n".join(textwrap.fill(line.format(**values), **indent) for line in selection)
 
 
-# The pictures.
-
-LOWEST, HIGHEST = 1 / 16, 16
-
-
 def picture(measured: Results) -> "_plots.Figure | None":
-    """The figure; None where nothing was measured."""
+    """The figure of all groups, from 1/16 to 16; None where nothing was measured."""
     groups = measured_groups(measured)
     if not groups:
         return None
@@ -208,7 +192,7 @@ def picture(measured: Results) -> "_plots.Figure | None":
     axes = figure.subplots()
     beside = axes.get_yaxis_transform()  # x is a share of the width
     for row, (*_, ratios) in enumerate(groups):
-        dots = [min(max(ratio, LOWEST), HIGHEST) for ratio in ratios]
+        dots = [min(max(ratio, 1 / 16), 16) for ratio in ratios]
         colours = [GREEN if ratio >= 1 else RED for ratio in ratios]
         axes.scatter(dots, [row] * len(dots), 42, colours, alpha=0.45, linewidths=0, clip_on=False)
         axes.plot([mean(ratios)] * 2, [row - 0.36, row + 0.36], color=INK, linewidth=2.5)
@@ -217,7 +201,7 @@ def picture(measured: Results) -> "_plots.Figure | None":
         axes.text(x, 1.02, words, transform=axes.transAxes, size="small", color=SOFT, ha=place)
     axes.text(1.08, 1.02, "mean", transform=axes.transAxes, size="small", color=SOFT, ha="right")
     axes.set_xscale("log", base=2)
-    axes.set(xlim=(LOWEST, HIGHEST), ylim=(len(groups) - 0.5, -0.5))
+    axes.set(xlim=(1 / 16, 16), ylim=(len(groups) - 0.5, -0.5))
     powers = [2**power for power in range(5)]
     names = [f"1/{power}" for power in powers[:0:-1]] + [str(power) for power in powers]
     axes.set_xticks([1 / power for power in powers[:0:-1]] + powers, names)
@@ -243,21 +227,20 @@ PANELS = {
 }
 
 
-def square_rows(measured: Results) -> list[Row]:
-    """The rows of square products. Dtypes other than 16 bits are in TN and NN."""
-    return [
+def squares(measured: Results) -> "_plots.Figure | None":
+    """x torch's speed by size: a panel for each dtype, a line for each layout.
+
+    Dtypes other than 16 bits are in TN and NN.
+    """
+    panels: dict[str, dict[str, dict[int, float]]] = {}
+    rows = [
         row
         for row in products(measured)
         if row["epilogue"] == SQUARE_SETS.get(row["set"]) and row["function"] == "mm"
         if is_cube(row) and row["m"] in SQUARES + RAGGED_SQUARES
         if row["set"] == "squares" or row["layout"] in FORWARD
     ]
-
-
-def squares(measured: Results) -> "_plots.Figure | None":
-    """x torch's speed by size: a panel for each dtype, a line for each layout."""
-    panels: dict[str, dict[str, dict[int, float]]] = {}
-    rows = sorted(square_rows(measured), key=lambda row: (LAYOUTS.index(row["layout"]), row["m"]))
+    rows.sort(key=lambda row: (LAYOUTS.index(row["layout"]), row["m"]))
     for title, panel in PANELS.items():
         for row in rows:
             if (row["dtype"], row["m"] % 8 == 0) == panel:

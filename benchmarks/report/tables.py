@@ -19,7 +19,6 @@ from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
 PACKED = "packed"  # the set of products with packed weights
-PLAIN_SQUARES = 512  # squares of multiples of this are one table, all others another
 DRAWN = tuple(name for name in cases.GROUPS["drawn"] if name != "drawn-squares")
 EDGE = 4096  # the aligned size of a cliff
 CLIFF_AXES = ("M", "N", "K", "all")
@@ -29,12 +28,16 @@ CLIFF_NOTE = (
     "fastest: 1 is ideal. TMA reads rows whose length is a multiple of 16 bytes. Where K is none, "
     "operands are copied first."
 )
-LONG_US = 1000.0  # from here on, a time is shown in milliseconds
 
 
 def every(row: Row) -> bool:
     """True: the condition of those that take every row."""
     return True
+
+
+def is_pass(row: Row) -> bool:
+    """Is it the time of a pass that prunes or compresses?"""
+    return row["function"] in PASSES
 
 
 def ratio(row: Row) -> float | None:
@@ -43,10 +46,7 @@ def ratio(row: Row) -> float | None:
 
 
 def cliff_axis(row: Row) -> str | None:
-    """ "M", "N", "K" or "all": the sizes of a row that are beside 4096; "" if none is.
-
-    None if the row is no part of a cliff.
-    """
+    """ "M", "N", "K" or "all": the sizes beside 4096; "": none is; None: no part of a cliff."""
     plain = (row["function"], row["layout"], row["epilogue"]) == ("mm", "TN", "")
     changed = [name for name in "mnk" if row[name] != EDGE]
     if not plain or any(row[name] not in CLIFF for name in changed):
@@ -56,17 +56,9 @@ def cliff_axis(row: Row) -> str | None:
     return "all" if is_cube(row) else None
 
 
-def _is_pass(row: Row) -> bool:
-    return row["function"] in PASSES
-
-
 def _is_even(row: Row) -> bool:
     """Is the row no part of a cliff, or the aligned one?"""
     return cliff_axis(row) in (None, "")
-
-
-def _of_cliff(row: Row) -> bool:
-    return row["dtype"] in CLIFF_DTYPES and cliff_axis(row) is not None
 
 
 def _of_a_model(row: Row) -> bool:
@@ -84,35 +76,23 @@ def _of_8_bits(row: Row) -> bool:
     return _is_even(row) and not elsewhere and (row["dtype"], row["epilogue"]) != ("e4m3", "")
 
 
-def _is_plain_square(row: Row) -> bool:
-    return is_cube(row) and row["m"] % PLAIN_SQUARES == 0
-
-
 class Section(NamedTuple):
-    """A table: its title, the sets whose rows it shows, and which of these rows.
-
-    A cell has a rate or a time, the speed relative to torch, and relative to a further candidate,
-    which NOTES names. `on_page`: docs/performance.md has it, too.
-    """
+    """A table. A cell has a rate or a time, and the speed relative to torch and to a further
+    candidate, which NOTES names."""
 
     title: str
     sets: Sequence[str]  # (): host times of any set
-    condition: Callable[[Row], bool] = every
-    on_page: bool = True
+    condition: Callable[[Row], bool] = every  # which of their rows it shows
+    on_page: bool = True  # docs/performance.md has it, too
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
         """The rows that this table shows. On the CPU, no row without a graph is a host time."""
         host = not self.sets
-        return [
-            row
-            for row in rows
-            if (host or set_of(row) in self.sets)
-            and (not row["graph"] and row["kernel"] != "cpu") == host
-            and self.condition(row)
-        ]
+        rows = [row for row in rows if host == (not row["graph"] and row["kernel"] != "cpu")]
+        rows = [row for row in rows if host or set_of(row) in self.sets]
+        return [row for row in rows if self.condition(row)]
 
 
-SQUARES_BY_SEED = "Squares, each size in two pairs of layout and dtype that a seed draws"
 SECTIONS = (
     Section("8 bits", ("int8", "fp8"), _of_8_bits),
     Section("fp8 with scales", ("scales",), lambda row: not _of_a_model(row)),
@@ -124,26 +104,36 @@ SECTIONS = (
     ),
     Section("float32 with all its bits", ("highest",)),
     Section("Layouts that tensor cores do not read", ("int8", "fp8", "tf32"), _against_tn),
-    Section("Squares", ("squares",), _is_plain_square),
+    Section("Squares", ("squares",), lambda row: is_cube(row) and row["m"] % 512 == 0),
     Section(
         "Squares that are not multiples of 512",
         ("squares",),
-        lambda row: is_cube(row) and not _is_plain_square(row),
+        lambda row: is_cube(row) and row["m"] % 512 > 0,
     ),
-    Section("Sizes beside 4096", ("squares", "fp8", "int8", "tf32", "f64"), _of_cliff, False),
+    Section(
+        "Sizes beside 4096",
+        ("squares", "fp8", "int8", "tf32", "f64"),
+        lambda row: row["dtype"] in CLIFF_DTYPES and cliff_axis(row) is not None,
+        on_page=False,
+    ),
     Section("GEMMs of language models (M x N x K)", ("llm",), on_page=False),
     Section("Few rows", ("small-m",)),
     Section("Small results with a long K", ("long-k",)),
     Section("Batched", ("batch",), on_page=False),
     Section("Irregular and random shapes", ("random",), on_page=False),
-    Section(SQUARES_BY_SEED, ("drawn-squares",), on_page=False),
+    Section(
+        "Squares, each size in two pairs of layout and dtype that a seed draws",
+        ("drawn-squares",),
+        on_page=False,
+    ),
     Section("Shapes that a seed draws for each family of cases", DRAWN, on_page=False),
     Section("Packed weights", (PACKED,)),
-    Section("2:4 sparse weights, tf32 1:2", ("sparse-mm",), lambda row: not _is_pass(row)),
-    Section("Pruning and compressing", ("sparse-mm",), _is_pass),
+    Section("2:4 sparse weights, tf32 1:2", ("sparse-mm",), lambda row: not is_pass(row)),
+    Section("Pruning and compressing", ("sparse-mm",), is_pass),
     Section("Linear with a fused epilogue", ("epilogue",), on_page=False),
     Section("Forward, and forward with backward, of a linear layer", ("train",), on_page=False),
     Section("Host time of one call", ()),
+    Section("The sm80 kernels alone", ("squares:sm80",), on_page=False),
 )
 # Title of a section -> what its cells have.
 NOTES = {
@@ -200,12 +190,9 @@ def marked_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 def grid(
     cells: Mapping[tuple[str, str], str], columns: Iterable[str] | None = None, corner: str = ""
 ) -> str:
-    """A marked_table of the texts at (line, column).
+    """A marked_table of the texts at (line, column); "-" stands where there is none.
 
-    Arguments:
-        cells: the text at each (line, column); "-" stands where there is none.
-        columns: the titles of the columns; None: those of the cells, in their order.
-        corner: the title of the lines.
+    Its columns are those of the cells where none are named. The corner is the title of the lines.
     """
     lines = dict.fromkeys(line for line, _ in cells)
     heads = [*(columns or dict.fromkeys(column for _, column in cells))]
@@ -215,7 +202,7 @@ def grid(
 
 def size_of(row: Row) -> str:
     """The size in a table: "4096^3", "32 of 64^3", "64 x 48 x 32"."""
-    if _is_pass(row):
+    if is_pass(row):
         return f"{row['m']} x {row['k']}"
     size = f"{row['m']}^3" if is_cube(row) else f"{row['m']} x {row['n']} x {row['k']}"
     return size if row["batch"] == 1 else f"{row['batch']} of {size}"
@@ -245,26 +232,21 @@ def column_of(row: Row) -> str:
     return ", ".join([f"{row['dtype']} {row['layout']}", *accumulation, *special])
 
 
-def _speed(row: Row) -> str:
-    """The rate of a large product; the time of a small one."""
-    if row["tflops"] is not None and row["tflops"] >= 100 and row["m"] > 512:
-        return f"{row['tflops']:.0f} {'TOPS' if row['accumulation'] == 's32' else 'TFLOPS'}"
-    return time(row["us"])
-
-
 def time(us: float) -> str:
     """ "12.5 us", "1.25 ms"."""
-    return f"{us / 1000:.3g} ms" if us >= LONG_US else f"{us:.3g} us"
+    return f"{us / 1000:.3g} ms" if us >= 1000 else f"{us:.3g} us"
 
 
 def cell(row: Row) -> str:
-    """'712 TFLOPS, **0.98** (0.97-0.99)', or microseconds for a small GEMM; "-" without a time.
+    """'712 TFLOPS, **0.98** (0.97-0.99)', or the time of a small product; "-" without a time.
 
     The speed relative to torch is the median of the repetitions, with their range.
     """
     if row["us"] is None:
         return "-"
-    parts = [_speed(row)]
+    unit = "TOPS" if row["accumulation"] == "s32" else "TFLOPS"
+    is_large = (row["tflops"] or 0) >= 100 and row["m"] > 512
+    parts = [f"{row['tflops']:.0f} {unit}" if is_large else time(row["us"])]
     if (speed := ratio(row)) is not None:
         low, high = results.span(row) or (speed, speed)
         several = len(results.repetitions(row)) > 1
@@ -281,41 +263,29 @@ def cell(row: Row) -> str:
     return text
 
 
-def _column_order(row: Row) -> tuple[bool, str, int, str]:
-    return row["dtype"] != "bf16", row["dtype"], LAYOUTS.index(row["layout"]), column_of(row)
-
-
 def pivot(rows: Iterable[Row], gpu: str) -> str:
-    """A table: one line a size, one column a dtype and layout."""
+    """A table: one line a size, one column a dtype and layout. bf16 comes first."""
     rows = sorted(rows, key=lambda r: (r["batch"] * r["m"] * r["n"] * r["k"], line_of(r)))
-    columns = dict.fromkeys(column_of(row) for row in sorted(rows, key=_column_order))
+    columns = {
+        (row["dtype"] != "bf16", row["dtype"], LAYOUTS.index(row["layout"]), column_of(row))
+        for row in rows
+    }
     cells = {(line_of(row), column_of(row)): cell(row) + current.mark(row, gpu) for row in rows}
-    return grid(cells, columns)
+    return grid(cells, [name for *_, name in sorted(columns)])
 
 
-def parts(measured: Results, sections: Iterable[Section]) -> list[str]:
-    """Titles, notes and tables of the sections that have rows."""
+def parts(measured: Results, every_section: bool) -> list[str]:
+    """Titles, notes and tables of the sections that have rows: of docs/performance.md, or all."""
     gpu, result = measured.header.get("gpu", ""), []
-    for section in sections:
-        if selection := section.rows(measured.rows):
+    for section in SECTIONS:
+        if (every_section or section.on_page) and (rows := section.rows(measured.rows)):
             note = [NOTES[section.title]] if section.title in NOTES else []
-            result += [f"### {section.title}", *note, pivot(selection, gpu)]
+            result += [f"### {section.title}", *note, pivot(rows, gpu)]
     return result
 
 
-def forced_sections(rows: Iterable[Row]) -> list[Section]:
-    """Sections of the rows with a forced kernel, such as the set "squares:sm80"."""
-    sets: dict[str, list[str]] = {}
-    for name in sorted({set_of(row) for row in rows if ":" in row["set"]}):
-        sets.setdefault(name.partition(":")[2], []).append(name)
-    return [Section(f"The {name} kernels alone", sets[name]) for name in sorted(sets)]
-
-
 def cliffs(measured: Results) -> str:
-    """Slowest over fastest of the sizes around 4096, with 4096^3 among them, by what is varied.
-
-    "" without any.
-    """
+    """The table of the slowest over the fastest size around 4096, by what is varied, or ""."""
     times: dict[tuple[str, str | None], list[float]] = {}
     for row in current.without_stale(measured).rows:
         if row["us"] and ":" not in row["set"]:

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from benchmarks import current
-from benchmarks.report import figures, sums
+from benchmarks.report import figures, models, sums
 from tcgemm import emulate
 from tcgemm.measure.results import Results
 from tcgemm.numerics import accumulation, formats, low_precision, machine
 
-from support.bench_fixtures import row_of_model
+from support.bench_fixtures import HEADER, row_of_model
 
 
 def test_the_figures_are_those_of_the_results(tmp_path):
@@ -48,8 +48,8 @@ def test_a_swap_is_shown_by_its_current_rows():
         )
         for name in ("torch", "Linear")
     ]
-    both = figures.swap(Results.of(rows))
+    both = models.swap_table(Results.of(rows, HEADER))
     assert "200 us" in both and "100 us" not in both and "swap_h200.svg" in both
-    assert both == figures.swap(Results.of(rows[2:]))
+    assert both == models.swap_table(Results.of(rows[2:], HEADER))
     assert "| Linear | 200 us | - | 2.00 GB |" in both
-    assert figures.swap(Results.of(rows[:2])) == figures.swap(Results()) == ""
+    assert models.swap_table(Results.of(rows[:2], HEADER)) == models.swap_table(Results()) == ""
