@@ -9,9 +9,7 @@ row-major matrix, N is a row-major matrix. a is (M, K) and b is (K, N):
     NT   a = x(K, M).t()        b row-major
 
 A timed call that finds its operands in L2 measures L2. So each call takes the next of `sets`
-copies, which together are larger than twice the cache. All copies of one operand are in one
-allocation, and each starts on a 512-byte boundary, because the planner may choose another kernel
-for an operand with less alignment.
+copies, which together are larger than twice the cache.
 """
 
 from __future__ import annotations
@@ -34,7 +32,6 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 DTYPES: dict[str, torch.dtype] = {row.name: row.torch for row in dtypes.TABLE} | {
     "tf32": torch.float32
 }
-ALIGNMENT = 512  # bytes, as from torch's CUDA allocator
 CHUNK = 1 << 27  # 8-bit elements that are filled at a time; each takes four bytes of float32 then
 SPREAD = 20  # spread data is multiplied by 2^-SPREAD to 2^SPREAD
 MAX_SETS = 4096  # a CUDA graph has a node for each set: the capture of more takes longer than a run
@@ -71,11 +68,8 @@ def sets_past_cache(bytes_of_one_set: int, device: torch.device | str) -> int:
     return min(MAX_SETS, max(2, sets))
 
 
-class Pool:
+class Pool(list[Tensor]):
     """`sets` matrices of one shape. If `transposed`, the last two dims are swapped in memory."""
-
-    memory: Tensor
-    views: list[Tensor]
 
     def __init__(
         self,
@@ -86,32 +80,25 @@ class Pool:
         *,
         transposed: bool = False,
     ) -> None:
-        memory_shape = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
-        size = math.prod(memory_shape)
-        step = ALIGNMENT // dtype.itemsize
-        pitch = max(step, (size + step - 1) // step * step)
-        self.memory = torch.empty((sets, pitch), dtype=dtype, device=device)
-        views = [row[:size].view(memory_shape) for row in self.memory]
-        self.views = [v.transpose(-1, -2) for v in views] if transposed else views
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.views[index]
-
-    def __len__(self) -> int:
-        return len(self.views)
+        in_memory = (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
+        matrices = [torch.empty(in_memory, dtype=dtype, device=device) for _ in range(sets)]
+        super().__init__(matrix.mT if transposed else matrix for matrix in matrices)
 
 
-def fill_normal(memory: Tensor, generator: Generator | None = None) -> None:
+def _chunks(x: Tensor) -> Sequence[Tensor]:
+    return x.split(max(1, CHUNK // max(1, x[0].numel())))
+
+
+def fill_normal(x: Tensor, generator: Generator | None = None) -> None:
     """Fills with normal data, rounded for float8. Integers are scaled: the largest is 127."""
-    if memory.is_floating_point() and memory.element_size() > 1:
-        memory.normal_(generator=generator)
+    if x.is_floating_point() and x.element_size() > 1:
+        x.normal_(generator=generator)
         return
-    for part in memory.split(max(1, CHUNK // memory.shape[1])):
-        wide = torch.empty(part.shape, dtype=torch.float32, device=part.device)
-        wide.normal_(generator=generator)
-        if not memory.is_floating_point():
+    for part in _chunks(x):
+        wide = torch.empty_like(part, dtype=torch.float32).normal_(generator=generator)
+        if not x.is_floating_point():
             wide.mul_(127.0 / wide.abs().max()).round_()
-            wide.add_(128.0 if memory.dtype == torch.uint8 else 0.0)
+            wide.add_(128.0 if x.dtype == torch.uint8 else 0.0)
         part.copy_(wide)
 
 
@@ -120,23 +107,22 @@ def powers_of_two(exponents: Tensor) -> Tensor:
     return exponents.double().exp2_().float()
 
 
-def fill_spread(memory: Tensor, generator: Generator | None = None) -> None:
+def fill_spread(x: Tensor, generator: Generator | None = None) -> None:
     """Fills with normal data, where each element is multiplied by its own 2^x, x uniform in
     [-SPREAD, SPREAD]."""
-    for row in memory:
-        exponents = torch.rand(row.shape, generator=generator, device=row.device)
-        row.normal_(generator=generator).mul_(powers_of_two((2 * exponents - 1) * SPREAD))
+    exponents = torch.rand(x.shape, generator=generator, device=x.device)
+    x.normal_(generator=generator).mul_(powers_of_two((2 * exponents - 1) * SPREAD))
 
 
-def fill_integers(memory: Tensor, largest: int, generator: Generator | None = None) -> None:
+def fill_integers(x: Tensor, largest: int, generator: Generator | None = None) -> None:
     """Fills with integers from -largest to largest, for uint8 from 0."""
-    lowest = 0 if memory.dtype == torch.uint8 else -largest
-    if memory.is_floating_point() and memory.element_size() == 1:  # random_ has no float8
-        for part in memory.split(max(1, CHUNK // memory.shape[1])):
-            integers = torch.empty(part.shape, dtype=torch.int8, device=part.device)
+    lowest = 0 if x.dtype == torch.uint8 else -largest
+    if x.is_floating_point() and x.element_size() == 1:  # random_ has no float8
+        for part in _chunks(x):
+            integers = torch.empty_like(part, dtype=torch.int8)
             part.copy_(integers.random_(lowest, largest + 1, generator=generator).float())
     else:
-        memory.random_(lowest, largest + 1, generator=generator)
+        x.random_(lowest, largest + 1, generator=generator)
 
 
 @dataclass
@@ -196,15 +182,15 @@ class Operands:
 
     def normal(self, generator: Generator | None = None) -> Operands:
         """Fills a and b with normal data. A GEMM of zeros would run faster, by 13 % on an H200."""
-        for pool in (self.a, self.b):
-            fill_normal(pool.memory, generator)
+        for x in (*self.a, *self.b):
+            fill_normal(x, generator)
         return self
 
     def spread(self, generator: Generator | None = None) -> Operands:
         """Fills a and b with data whose exponents differ within a row of a, or a column of b, by
         more than the exponents of f16: no scale of the row makes it fit."""
-        for pool in (self.a, self.b):
-            fill_spread(pool.memory, generator)
+        for x in (*self.a, *self.b):
+            fill_spread(x, generator)
         return self
 
     def integers(
@@ -215,14 +201,14 @@ class Operands:
         With `spread`, a is multiplied by 2^s and b by 2^-s, with another s for each k. The products
         stay the same, but the exponents of the elements differ widely.
         """
-        for pool in (self.a, self.b):
-            fill_integers(pool.memory, largest, generator)
+        for x in (*self.a, *self.b):
+            fill_integers(x, largest, generator)
         if spread:
-            k, device = self.a[0].shape[-1], self.a.memory.device
+            k, device = self.a[0].shape[-1], self.a[0].device
             exponents = torch.randint(-SPREAD, SPREAD + 1, (k,), generator=generator, device=device)
-            for index in range(self.sets):
-                self.a[index].mul_(powers_of_two(exponents))
-                self.b[index].mul_(powers_of_two(-exponents).unsqueeze(-1))
+            for a, b in zip(self.a, self.b, strict=True):
+                a.mul_(powers_of_two(exponents))
+                b.mul_(powers_of_two(-exponents).unsqueeze(-1))
         return self
 
     def prune(self) -> list[SparseTensor24]:
@@ -230,14 +216,14 @@ class Operands:
 
         b gets the zeros as well, so that dense GEMMs with b compute the same result.
         """
-        weights = [tcgemm.compress24(b.t(), prune=True) for b in self.b.views]
-        for b, weight in zip(self.b.views, weights, strict=True):
+        weights = [tcgemm.compress24(b.t(), prune=True) for b in self.b]
+        for b, weight in zip(self.b, weights, strict=True):
             b.copy_(weight.to_dense().t())
         return weights
 
     def poison(self) -> Operands:
         """Fills the outputs with NaN, or the smallest integer, to find elements that no kernel
         writes."""
-        memory = self.out.memory
-        memory.fill_(math.nan if memory.is_floating_point() else torch.iinfo(memory.dtype).min)
+        for out in self.out:
+            out.fill_(math.nan if out.is_floating_point() else torch.iinfo(out.dtype).min)
         return self

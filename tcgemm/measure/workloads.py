@@ -152,7 +152,7 @@ class Workload:
             pools.integers(largest, self.generator, spread=spread)
         else:
             (pools.spread if spread else pools.normal)(self.generator)
-        self.b, self.weights = pools.b.views, [b.mT for b in pools.b.views]
+        self.b, self.weights = pools.b, [b.mT for b in pools.b]
         if "prepared" in case.terms and self.device.type != "meta":
             self.weights = [tcgemm.prepare(weight) for weight in self.weights]
         if "sparse" in case.terms:
@@ -233,7 +233,7 @@ class Workload:
     def self_baseline(self) -> Call:
         """The call of the second baseline, another GEMM of tcgemm, on the same data."""
         case, pools = self.case, self.operands
-        options, a, b = dict(self.options), pools.a.views, pools.b.views
+        options, a, b = dict(self.options), pools.a, pools.b
         if not case.graph:
             weights = [matrix.t() for matrix in b]
             return lambda index: tcgemm.linear(a[index], weights[index])
@@ -264,7 +264,7 @@ class Workload:
         pools, library = self.operands, sparse_baseline(self.case)
         if library is not None:
             if self.sparse_call is None:
-                weights = [b.t() for b in pools.b.views]
+                weights = [b.t() for b in pools.b]
                 self.sparse_call = library(weights, pools.a[0], **self.asked)
             return self.sparse_call(pools.a[index], index)
         call = self.call_in_one if in_one_call(self.case) else self.call_dense_baseline

@@ -74,7 +74,7 @@ class PackedWeightWorkload(Workload):
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with new data, and packs the weights again."""
         pools = super().refill(largest)
-        self.packed = [tcgemm.pack_weight(b.mT, self.format, self.group) for b in pools.b.views]
+        self.packed = [tcgemm.pack_weight(b.mT, self.format, self.group) for b in pools.b]
         for weight in self.packed:
             weight.arranged()
         self.weights, self.b = self.packed, [weight.t() for weight in self.packed]
@@ -85,7 +85,7 @@ class PackedWeightWorkload(Workload):
         calls = super().candidates()
         fits = (self.format, self.group) == ("int4", baseline.Int4Gemm.group)
         if fits and self.case.m <= baseline.Int4Gemm.most_rows and self.device.type == "cuda":
-            calls[TORCH_INT4] = baseline.Int4Gemm(self.operands.a.views, *self.operands.b[0].shape)
+            calls[TORCH_INT4] = baseline.Int4Gemm(self.operands.a, *self.operands.b[0].shape)
         return calls
 
     def names(self) -> dict[str, str]:
@@ -137,8 +137,8 @@ class SubbyteWorkload(Workload):
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all operands with random bits."""
-        self.a = [self._random(a) for a in self.operands.a.views]
-        self.b = [self._random(b.mT).mT for b in self.operands.b.views]
+        self.a = [self._random(a) for a in self.operands.a]
+        self.b = [self._random(b.mT).mT for b in self.operands.b]
         return self.operands
 
     def _random(self, integers: Tensor) -> Any:
@@ -218,7 +218,7 @@ class Training(_NewResults):
 
     def __init__(self, case: Case, device: torch.device | str) -> None:
         super().__init__(case, device)
-        self.inputs = [x.detach().requires_grad_() for x in self.operands.a.views]
+        self.inputs = [x.detach().requires_grad_() for x in self.operands.a]
         self.layers = {
             "tcgemm": [self._fused_layer(w) for w in self.weights],
             "torch": [self._layer(torch.nn.Linear, w) for w in self.weights],
@@ -237,11 +237,11 @@ class Training(_NewResults):
 
     def refill(self, largest: int | None = None) -> Operands:
         """Fills all tensors with new normal data, or with integers of at most `largest`."""
-        for memory in (self.operands.out.memory, self.bias[None]):
+        for x in (*self.operands.out, self.bias):
             if largest is None:
-                operands.fill_normal(memory, self.generator)
+                operands.fill_normal(x, self.generator)
             else:
-                operands.fill_integers(memory, largest, self.generator)
+                operands.fill_integers(x, largest, self.generator)
         return super().refill(largest)
 
     @property
@@ -376,7 +376,7 @@ class Pass(_NewResults):
             w = self.operands.a[index]
             return torch._sparse_semi_structured_tile(w, algorithm="largest_abs_values_greedy")
         if self.pruned is None:
-            self.pruned = [_OPS.prune24(w, self.pattern) for w in self.operands.a.views]
+            self.pruned = [_OPS.prune24(w, self.pattern) for w in self.operands.a]
         return torch._cslt_compress(self.pruned[index])
 
     def check(self) -> Checks:

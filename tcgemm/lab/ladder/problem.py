@@ -97,11 +97,11 @@ def build(
     a = Pool(sets, (m, k), dtype, DEVICE, transposed=flip_a)
     b = Pool(sets, (k, n), dtype, DEVICE, transposed=flip_b)
     out = Pool(sets, (m, n), result, DEVICE, transposed=flip_a and flip_b)
-    for pool in (a, b):
+    for x in (*a, *b):
         if integers:
-            operands.fill_integers(pool.memory, integers)
+            operands.fill_integers(x, integers)
         else:
-            operands.fill_normal(pool.memory)
+            operands.fill_normal(x)
     return Problem(mnk, a, b, out)
 
 
