@@ -1,6 +1,6 @@
 """The calls of torch that tcgemm is compared with, for each dtype.
 
-    f16 bf16 f64   torch.mm, torch.bmm
+    f16 bf16 f64   torch.mm, torch.bmm; with allow_fp16_accumulation where tcgemm has float16 sums
     f32            the same, with TF32 forbidden
     tf32           the same, with TF32 allowed
     s8             torch._int_mm
@@ -92,6 +92,8 @@ def name(dtype: str, op: str = "mm", *, accumulation: str = "") -> str:
         return "torch._int_mm of int8"
     if dtype in ("e4m3", "e5m2"):
         return f"torch._scaled_mm(use_fast_accum={accumulation == 'fast'})"
+    if accumulation == "f16":
+        return f"torch.{op} allow_fp16_accumulation"
     return f"torch.{op}" + (" allow_tf32" if dtype == "tf32" else "")
 
 

@@ -108,21 +108,14 @@ def _part(
 def _beside_4096(dtype: str) -> list[Case]:
     """Sizes close to 4096. torch is measured only where M, N and K are all changed: the cases that
     change one of them compare tcgemm with itself at 4096."""
-    single: list[Any] = [
-        tuple(size if index == dim else 4096 for index in range(3))
-        for dim in range(3)
-        for size in CLIFF
-    ]
+    single = [(m, 4096, 4096) for m in CLIFF] + [(4096, n, 4096) for n in CLIFF]
+    single += [(4096, 4096, k) for k in CLIFF]
     return _part(_cubes(4096, *CLIFF), (dtype,)) + _part(single, (dtype,), baseline=False)
 
 
 def _against_tn(dtype: str) -> list[Case]:
     """The layouts that tensor cores cannot read. The second baseline is tcgemm with TN."""
     return _part(_cubes(4096), (dtype,), OTHERS, self_baseline="TN")
-
-
-def _linear(sizes: Iterable[Size], epilogue: str, op: Operation = "linear") -> list[Case]:
-    return _part(sizes, op=op, epilogue=epilogue)
 
 
 def _sparse(
@@ -174,13 +167,13 @@ SETS: dict[str, list[Case]] = {
     ],
     "llm": _part((*LLM_GRID, *LLM)),
     "epilogue": [
-        *(case for epilogue in EPILOGUES for case in _linear(LLM_GRID, epilogue)),
+        *(case for term in EPILOGUES for case in _part(LLM_GRID, op="linear", epilogue=term)),
         *_part(HOST[:1], op="linear", epilogue="bias", graph=False),
     ],
     "train": [  # the forward alone is a case of "linear"; forward and backward are one of "train"
-        *_linear(TRAIN, "bias"),
-        *_linear((*TRAIN, *LLM_GRID), "bias", "train"),
-        *_linear(LLM_GRID, "bias+gelu", "train"),
+        *_part(TRAIN, op="linear", epilogue="bias"),
+        *_part((*TRAIN, *LLM_GRID), op="train", epilogue="bias"),
+        *_part(LLM_GRID, op="train", epilogue="bias+gelu"),
     ],
     "fp8": [
         *_scaled((*_cubes(*EVEN), *LLM_GRID, *FEW_ROWS), "fast", "tensor-scales"),

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -78,9 +79,9 @@ def case_of(row: Row) -> Row:
 
 def key(row: Row) -> str:
     """The identity of a row's case: 'squares/mm/bf16/TN/4096/4096/4096'."""
-    fields = case_of(row)
-    names = [*(name for name in CASE if name in fields), *sorted(fields.keys() - set(CASE))]
-    return "/".join(str(fields[name]) for name in names if DEFAULTS.get(name) != fields[name])
+    fields = {name: value for name, value in case_of(row).items() if DEFAULTS.get(name) != value}
+    names = [name for name in CASE if name in fields] + sorted(fields.keys() - set(CASE))
+    return "/".join(str(fields[name]) for name in names)
 
 
 def is_wrong(row: Row) -> bool:
@@ -91,11 +92,8 @@ def is_wrong(row: Row) -> bool:
 
 def is_clear(ratios: Mapping[str, float], aims: Aims) -> bool:
     """Is each ratio more than CLOSE away from 1 and from each of its targets?"""
-    return all(
-        abs(ratio / aim - 1) > CLOSE
-        for name, ratio in ratios.items()
-        for aim in (1.0, *aims.get(name, ()))
-    )
+    pairs = [(x, aim) for name, x in ratios.items() for aim in (1.0, *aims.get(name, ()))]
+    return all(abs(ratio / aim - 1) > CLOSE for ratio, aim in pairs)
 
 
 def repetitions(row: Row) -> list[Row]:
@@ -199,13 +197,8 @@ class Results:
 
     @classmethod
     def load(cls, path: Path | str) -> Results:
-        """The results of a file, or empty results if there is no such file.
-
-        Raises ValueError if the file has another form.
-        """
-        if not Path(path).exists():
-            return cls()
-        header, rows = read(path)
+        """The results of a file; empty without one. ValueError: the file has another form."""
+        header, rows = read(path) if Path(path).exists() else ({}, [])
         return cls.of(rows, header)
 
     @property
@@ -226,13 +219,18 @@ class Results:
 
     def save(self, path: Path | str) -> None:
         """Writes a file with one row a line, so that git shows the rows that changed."""
-        save(path, self.header, sorted(self.rows, key=_order))
+
+        def order(row: Row) -> tuple[str, int, str]:
+            size = math.prod(row.get(name, 1) for name in ("batch", "m", "n", "k"))
+            names = ("set", "function", "dtype", "layout")
+            return "/".join(str(row.get(name, "")) for name in names), size, key(row)
+
+        save(path, self.header, sorted(self.rows, key=order))
 
 
 def save(path: Path | str, header: Mapping[str, Any], rows: Iterable[Row]) -> None:
     """Writes rows as they are, one a line."""
-    content = {"header": header, "rows": [_short(row) for row in rows]}
-    write(Path(path), content, allow_nan=False)
+    write(Path(path), {"header": header, "rows": list(map(_short, rows))}, allow_nan=False)
 
 
 def read(path: Path | str) -> tuple[dict[str, Any], list[Row]]:
@@ -257,13 +255,13 @@ def _short(row: Row) -> Row:
 
     The defaults of a repetition are the row's values.
     """
-    usual, row = EMPTY | (DEFAULTS if "m" in row else {}), _whole(row)
-    parts = [
-        {name: value for name, value in part.items() if row[name] != value}
-        for part in row["repetitions"]
-    ]
-    row = row | {"repetitions": parts}
-    return {name: value for name, value in row.items() if usual.get(name) != value or name == "us"}
+    row = _whole(row)
+    usual = EMPTY | (DEFAULTS if "m" in row else {}) | {"us": ()}  # us stays in any case
+
+    def rest(fields: Row, usual: Row) -> Row:
+        return {name: value for name, value in fields.items() if usual.get(name) != value}
+
+    return rest(row | {"repetitions": [rest(part, row) for part in row["repetitions"]]}, usual)
 
 
 def _whole(row: Row) -> Row:
@@ -275,16 +273,9 @@ def _whole(row: Row) -> Row:
     return whole | {"repetitions": [usual | part for part in whole["repetitions"]]}
 
 
-def _order(row: Row) -> tuple[str, int, str]:
-    size = row.get("batch", 1) * row.get("m", 1) * row.get("n", 1) * row.get("k", 1)
-    words = "/".join(str(row.get(name, "")) for name in ("set", "function", "dtype", "layout"))
-    return words, size, key(row)
-
-
 def file_name(gpu: str) -> str:
     """The name of the file for a GPU: 'NVIDIA H200' -> 'h200.json'."""
-    words = [word for word in gpu.lower().split() if word != "nvidia"]
-    return "-".join(words) + ".json"
+    return "-".join(word for word in gpu.lower().split() if word != "nvidia") + ".json"
 
 
 def path_in(out: Path, gpu: str) -> Path:
@@ -297,14 +288,13 @@ def encoded(content: Mapping[str, Any], *, allow_nan: bool = True) -> str:
     dumps = functools.partial(json.dumps, allow_nan=allow_nan)
     fields = []
     for name, value in content.items():
-        if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-            lines = [dumps(row, separators=(",", ":")) for row in value]
-            text = "[\n" + ",\n".join(lines) + "\n]"
-        elif isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
-            lines = [dumps({key: row})[1:-1] for key, row in value.items()]
-            text = "{\n" + ",\n".join(lines) + "\n}"
-        else:
+        rows = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, dict | list) or not all(isinstance(row, dict) for row in rows):
             text = dumps(value, indent=1 if isinstance(value, dict) else None)
+        elif isinstance(value, dict):
+            text = "{\n" + ",\n".join(dumps({key: row})[1:-1] for key, row in value.items()) + "\n}"
+        else:
+            text = "[\n" + ",\n".join(dumps(row, separators=(",", ":")) for row in value) + "\n]"
         fields.append(f"{dumps(name)}: {text}")
     return "{" + ",\n".join(fields) + "}\n"
 

@@ -25,6 +25,7 @@ lacks. If a case fails, its row has the error; the next one runs, unless the GPU
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ class Product:
         """The case in one column: set, op, dtype, layout, size, and other options."""
         case = self.case
         name = f"{case.set} {case.op} {case.dtype} {case.layout} {case.size}"
-        name += f" {case.accumulation}" if case.accumulation == "fast" else ""
+        name += f" {case.accumulation}" if case.accumulation in ("f16", "fast") else ""
         return name + ("" if case.epilogue == "none" else f" {case.epilogue}")
 
     def cases(self, device: torch.device) -> list[Row]:
@@ -124,14 +125,11 @@ def parse(
     parser.add_argument("--kernel", default="", help="only kernels whose name contains this")
     parser.add_argument("--only", default="", help="only jobs whose name contains this")
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
-    parser.add_argument(
-        "--resume", action="store_true", help="skip what was measured at this commit"
-    )
+    parser.add_argument("--resume", action="store_true", help="skip what this commit measured")
     parser.add_argument("--out", type=Path, help="file, or folder for <gpu>.json")
-    seconds = f"time of a candidate where its ratio is close ({results.MS:g})"
-    parser.add_argument("--ms", type=float, default=results.MS, help=seconds)
-    text = f"of a case whose ratio is close ({results.REPETITIONS})"
-    parser.add_argument("--repetitions", type=int, default=results.REPETITIONS, help=text)
+    ms, count = results.MS, results.REPETITIONS
+    parser.add_argument("--ms", type=float, default=ms, help="of a candidate whose ratio is close")
+    parser.add_argument("--repetitions", type=int, default=count, help="where a ratio is close")
     parser.add_argument("--seed", type=int, default=drawn.SEED, help="of drawn sets (%(default)s)")
     parser.add_argument("--shard", type=shard, default=(1, 1), help="2/5: the second of five parts")
     parser.add_argument("--device", help="cuda or cpu (cuda where there is one)")
@@ -231,12 +229,9 @@ class Run:
 
     def repetitions_left(self, job: Job) -> int:
         """How many repetitions a job still needs. One that failed in this run needs none."""
-        limit, aims, counts = self.options.repetitions, self.aims(job), []
-        for row in self.rows_of(job):
-            if row is None:
-                counts.append(limit)
-            elif row["us"] is not None:
-                counts.append(results.repetitions_left(row, aims, limit))
+        limit, aims = self.options.repetitions, self.aims(job)
+        rows = [row for row in self.rows_of(job) if row is None or row["us"] is not None]
+        counts = [results.repetitions_left(row, aims, limit) if row else limit for row in rows]
         return max(counts, default=0)
 
     def measure(self, job: Job) -> None:
@@ -249,29 +244,28 @@ class Run:
         except Exception as error:  # the other cases are measured nevertheless
             rows = [work.failed(case, error) for case in job.cases(self.conditions.device)]
         for row in rows:
-            row["commit"] = self.commit
-            old = self.measured.by_key.get(results.key(row))
-            row = results.joined(old, row) if old and row["us"] is not None else row
+            name, failed = results.key(row), row["us"] is None
+            old = self.measured.by_key.get(name)
+            row = row | {"commit": self.commit}
+            row = results.joined(old, row) if old and not failed else row
             self.measured.put(row)
-            if row["us"] is not None or old is None:
+            if not (failed and old):
                 self.results.put(row)
             if self.path:
                 self.results.save(self.path)
-            name = job.name if len(rows) == 1 else results.key(row)
-            print(results.line(name, row), flush=True)
+            print(results.line(job.name if len(rows) == 1 else name, row), flush=True)
 
     def all(self, jobs: Sequence[Job]) -> None:
         """Measures what is missing of the jobs, until the minutes are over."""
         stop = time.monotonic() + 60 * self.options.minutes
-        for repetition in range(self.options.repetitions):
-            for job in jobs:
-                counts = [len(results.repetitions(row)) for row in self.rows_of(job) if row]
-                if (counts and min(counts) > repetition) or not self.repetitions_left(job):
-                    continue
-                if time.monotonic() > stop:
-                    print(f"{self.options.minutes:g} minutes are over; --resume goes on.")
-                    return
-                self.measure(job)
+        for repetition, job in itertools.product(range(self.options.repetitions), jobs):
+            counts = [len(results.repetitions(row)) for row in self.rows_of(job) if row]
+            if (counts and min(counts) > repetition) or not self.repetitions_left(job):
+                continue
+            if time.monotonic() > stop:
+                print(f"{self.options.minutes:g} minutes are over; --resume goes on.")
+                return
+            self.measure(job)
 
     def summary(self, jobs: Sequence[Job]) -> tuple[list[str], int]:
         """(the last lines, how many rows failed or are wrong)."""
@@ -314,9 +308,8 @@ def main(
             print("\n".join(targets.listing(chosen_sets(options))))
         return 0
     run = Run(options, folder, targets)
-    print(
-        f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {run.path or 'not stored'}"
-    )
+    place = run.path or "not stored"
+    print(f"{run.gpu}, torch {torch.__version__}, commit {run.commit} -> {place}")
     try:
         run.all(selection)
     except work.GpuLost as error:

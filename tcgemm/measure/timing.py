@@ -6,8 +6,7 @@
 A graph leaves out the host's 10 us per call. The candidates alternate within one process, and the
 order alternates too, because clock and temperature drift by more than the differences that are
 measured. A slice lasts about 100 ms, because power and clock follow a change of load within that
-time. A measurement can end early where a short look is enough. On the CPU, the same functions use
-the wall clock.
+time. On the CPU, the same functions use the wall clock.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ METHOD = (
     "alternating slices, medians with interquartile ranges"
 )
 TORCH, COMPILED, DENSE, FUSED = "torch", "torch.compile", "torch dense", "torch fused"
+F32_SUMS = "torch f32 sums"
 # Epilogues of a linear for which torch has one call, and that call.
 IN_ONE_CALL = {"bias+relu": "torch._addmm_activation", "residual": "torch.addmm"}
 # The epilogue for which torch has one call beside the two that most users write: both are measured.

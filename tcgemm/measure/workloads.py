@@ -29,6 +29,7 @@ from tcgemm.measure.timing import Call, Timing
 from tcgemm.measure.work import (
     ALSO_FUSED,
     DENSE,
+    F32_SUMS,
     FUSED,
     TORCH,
     Checks,
@@ -108,6 +109,7 @@ class Workload:
         precision = PRECISIONS.get(case.dtype, case.accumulation)
         options = self.epilogue | {"scale_a": self.scale_a, "scale_b": self.scale_b}
         options["precision"] = precision if precision in words(Precision) else None
+        options["acc_dtype"] = torch.float16 if case.accumulation == "f16" else None
         # An option that is passed costs host time.
         self.options = {name: value for name, value in options.items() if value is not None}
         self.options |= self.asked
@@ -280,12 +282,17 @@ class Workload:
         out = self.out(index) if self.case.op != "linear" else {}
         return self.call_product(baseline.product, index, **out)
 
+    def call_with_f32_sums(self, index: int) -> Tensor:
+        """Runs torch.mm, which adds in float32, on set `index`."""
+        return baseline.product(*self.given(index), **self.out(index))
+
     def call_product(self, function: Callable[..., Tensor], index: int, **out: Tensor) -> Tensor:
         """Runs baseline.product, or the same compiled, on set `index`."""
         case, a, b = self.case, self.operands.a[index], self.operands.b[index]
         scales = (self.scale_a, self.scale_b) if case.scales else (self.one, self.one)
         options = self.epilogue | {"scales": scales, "fast": case.accumulation == "fast"}
-        with baseline.settings(a, tf32=case.dtype == "tf32"):
+        fp16_sums = case.accumulation == "f16"
+        with baseline.settings(a, tf32=case.dtype == "tf32", fp16_sums=fp16_sums):
             return function(a, b, op=case.op, **options, **out)
 
     def candidates(self) -> dict[str, Call]:
@@ -300,6 +307,8 @@ class Workload:
         # torch's GEMM of integers has no bf16 result
         if case.graph and sparse_baseline(case) is not None and not self.asked:
             calls[DENSE] = self.call_dense_baseline
+        if case.accumulation == "f16":
+            calls[F32_SUMS] = self.call_with_f32_sums
         if case.op == "linear" and case.epilogue == ALSO_FUSED and case.dtype in (*FLOATS, "f32"):
             calls[FUSED] = self.call_in_one
         return calls
@@ -310,6 +319,7 @@ class Workload:
             TORCH: baseline_name(self.case),
             DENSE: dense_baseline_name(self.case),
             FUSED: "torch._addmm_activation",
+            F32_SUMS: baseline.name("f16", self.case.op),
         }
 
     def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:

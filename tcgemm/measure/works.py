@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +34,6 @@ from tcgemm.operands.sparse.parts import GROUPS, default_pattern
 from tcgemm.ops.activations import activate
 from tcgemm.typing import Activation, BinaryOperation, SparsePattern, words
 
-L = TypeVar("L", bound=torch.nn.Linear)
 _OPS = torch.ops.tcgemm
 TORCH_INT4, INT8 = "torch int4", "tcgemm int8"
 # Kernels round an element of the weight, its scale and a table to 16 bits at most three times.
@@ -81,7 +80,6 @@ class PackedWeightWorkload(Workload):
         return pools
 
     def candidates(self) -> dict[str, Call]:
-        """tcgemm and torch with weights of 16 bits, and torch's int4 product where it fits."""
         calls = super().candidates()
         fits = (self.format, self.group) == ("int4", baseline.Int4Gemm.group)
         if fits and self.case.m <= baseline.Int4Gemm.most_rows and self.device.type == "cuda":
@@ -174,12 +172,10 @@ class SubbyteWorkload(Workload):
         return tcgemm.matmul(a, b, out=out)
 
     def call_int8(self, index: int) -> Tensor:
-        """Runs tcgemm on the int8 integers of set `index`."""
         pools = self.operands
         return tcgemm.matmul(pools.a[index], pools.b[index], out=pools.out[index])
 
     def candidates(self) -> dict[str, Call]:
-        """tcgemm, torch, and tcgemm's product of int8."""
         return super().candidates() | {INT8: self.call_int8}
 
     def check(self) -> Checks:
@@ -213,26 +209,22 @@ class Training(_NewResults):
     """
 
     inputs: list[Tensor]
-    layers: dict[str, list[torch.nn.Linear]]
+    layers: list[Any]
+    torch_layers: list[torch.nn.Linear]
     bias: Any
 
     def __init__(self, case: Case, device: torch.device | str) -> None:
         super().__init__(case, device)
         self.inputs = [x.detach().requires_grad_() for x in self.operands.a]
-        self.layers = {
-            "tcgemm": [self._fused_layer(w) for w in self.weights],
-            "torch": [self._layer(torch.nn.Linear, w) for w in self.weights],
-        }
+        self.layers = [self._layer(tcgemm.nn.Linear, weight) for weight in self.weights]
+        self.torch_layers = [self._layer(torch.nn.Linear, weight) for weight in self.weights]
+        for layer in self.layers:
+            layer.activation = self.activation
 
-    def _layer(self, kind: type[L], weight: Any) -> L:
+    def _layer(self, kind: type[torch.nn.Linear], weight: Any) -> torch.nn.Linear:
         layer = kind(self.case.k, self.case.n, device="meta", dtype=self.dtype)
         layer.weight = torch.nn.Parameter(weight.detach())
         layer.bias = torch.nn.Parameter(self.bias.detach())
-        return layer
-
-    def _fused_layer(self, weight: Any) -> tcgemm.nn.Linear:
-        layer = self._layer(tcgemm.nn.Linear, weight)
-        layer.activation = self.activation
         return layer
 
     def refill(self, largest: int | None = None) -> Operands:
@@ -262,11 +254,11 @@ class Training(_NewResults):
 
     def call_tcgemm(self, index: int) -> tuple[Tensor, ...]:
         """(y, dx, dw, dbias) of set `index` by tcgemm."""
-        return self._step(self.layers["tcgemm"][index], index)
+        return self._step(self.layers[index], index)
 
     def call_baseline(self, index: int) -> tuple[Tensor, ...]:
         """The same by torch."""
-        return self._step(self.layers["torch"][index], index, self.activation)
+        return self._step(self.torch_layers[index], index, self.activation)
 
     def products(self) -> list[dict[str, Any]]:
         """y, dx, dw and dbias of set 0, each with the operands and the epilogue that give it."""
@@ -347,12 +339,12 @@ class Pass(_NewResults):
     The checks are in plain torch: the right elements are kept, and their bits did not change.
     """
 
+    pattern: SparsePattern
     pruned: list[Tensor] | None = None  # the weights for torch's compression
 
-    @property
-    def pattern(self) -> SparsePattern:
-        """The pattern of this dtype."""
-        return default_pattern(self.dtype)
+    def __init__(self, case: Case, device: torch.device | str) -> None:
+        super().__init__(case, device)
+        self.pattern = default_pattern(self.dtype)
 
     @property
     def bytes(self) -> int:
@@ -393,14 +385,13 @@ class Pass(_NewResults):
         """The share of |w| that transposable pruning keeps, by tcgemm and by torch."""
         if self.case.op != "prune":
             return {}
-        pruned = {"kept": self.call_tcgemm(0)}
-        if TORCH in timings:
-            pruned["torch_kept"] = self.call_baseline(0)[0]
-        whole = self.operands.a[0].float().abs().sum(dtype=torch.float64)
-        shares = {
-            name: w.float().abs().sum(dtype=torch.float64) / whole for name, w in pruned.items()
-        }
-        return {name: round(float(share), 5) for name, share in shares.items()}
+
+        def share(pruned: Tensor) -> float:
+            kept, whole = (x.double().abs().sum() for x in (pruned, self.operands.a[0]))
+            return round(float(kept / whole), 5)
+
+        found = {"kept": share(self.call_tcgemm(0))}
+        return found | ({"torch_kept": share(self.call_baseline(0)[0])} if TORCH in timings else {})
 
 
 def work_of(case: Case, device: torch.device | str) -> Workload:

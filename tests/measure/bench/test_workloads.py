@@ -60,6 +60,26 @@ def test_baselines_have_names_and_products_a_precision(options, name, precision)
     assert workloads.Workload(case, "cpu").options.get("precision") == precision
 
 
+def test_torch_adds_in_float16_where_tcgemm_does(monkeypatch):
+    """In the baseline alone: its float32 sums are timed beside it."""
+    matmul, flags, multiply = torch.backends.cuda.matmul, [], torch.mm
+
+    def spied(*arguments, **options):
+        flags.append(matmul.allow_fp16_accumulation)
+        return multiply(*arguments, **options)
+
+    monkeypatch.setattr(torch, "mm", spied)
+    work = work_of(Case("mm", "f16", "TN", 8, 8, 16, accumulation="f16"), "cpu")
+    assert work.check()[0] <= 1 and work.options == {"acc_dtype": torch.float16}
+    calls = work.candidates()
+    assert list(calls) == ["tcgemm", "torch", "torch f32 sums"]
+    for call in calls.values():
+        call(0)
+    assert flags == [True, False] and not matmul.allow_fp16_accumulation
+    assert baseline_name(work.case) == "torch.mm allow_fp16_accumulation"
+    assert work.names()["torch f32 sums"] == "torch.mm"
+
+
 @pytest.mark.parametrize("epilogue", SCALES)
 def test_scales_lie_as_torch_wants_them(epilogue):
     case = Case("mm", "e4m3", "TN", 300, 260, 512, epilogue=epilogue)
@@ -134,10 +154,3 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
         matmul.allow_tf32, matmul.fp32_precision = before
     calls = 9 if dtype == "f32" else 6
     assert settings == [(inside, inside == "tf32")] * calls
-
-
-def test_float16_sums_are_allowed_for_one_call_alone():
-    matmul = torch.backends.cuda.matmul
-    with baseline.settings(torch.ones(1, 1), fp16_sums=True):
-        assert matmul.allow_fp16_accumulation
-    assert not matmul.allow_fp16_accumulation
