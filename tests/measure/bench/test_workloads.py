@@ -9,6 +9,7 @@ from tcgemm.measure import baseline, workloads
 from tcgemm.measure.case import SCALES, Case
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.work import baseline_name
+from tcgemm.measure.works import work_of
 
 from support.bench_fixtures import with_fault
 
