@@ -1,14 +1,6 @@
 """python -m benchmarks COMMAND [options]; each command has --help.
 
-run        measure sets of cases, models and machines; the sets beside those of `tcgemm bench`:
-               models           training and decode of Llama-like models
-               swap             a model before and after swap_linear
-               float8           a training step with float8 products, beside bf16
-               tensor_parallel  an MLP on two GPUs, beside torch's
-               packed           products with packed weights, beside 16 bits and torch's int4
-               low_bits         products of int4 beside int8, and of bits
-               errors           the error of f32 products, beside torch's
-               rates            the rates of a GPU that the planner uses, and the timer's noise
+run        measure sets of cases, models and machines
 merge      put files of results, or of rows, into one
 report     write tables and pictures of the results
 rows       the time of every kernel on drawn problems

@@ -22,9 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)
-    for path in options.files:
-        if not path.exists():
-            parser.error(f"{path}: there is no such file.")
+    if missing := [path for path in options.files if not path.exists()]:
+        parser.error(f"{missing[0]}: there is no such file.")
     contents = [json.loads(path.read_text()) for path in options.files]
     are_recordings = {"problems" in content for content in contents}  # of `rows`; else results
     if len(are_recordings) > 1:

@@ -19,13 +19,11 @@ from tcgemm.measure import command_line, machine, results
 
 FOLDER = Path(__file__).parent / "notebooks"
 PATHS = {path.stem: path for path in sorted(FOLDER.rglob("*.ipynb"))}  # by name
-TIMEOUT = 600  # seconds of a cell
 FACTS = ("gpu", "driver", "torch", "cuda", "date")
-NEEDED = "The notebooks run by nbclient: pip install nbclient ipykernel"
 
 
-def executed(name: str, folder: Path) -> Any:
-    """The notebook after a run of every cell in the folder, as nbformat has it.
+def executed(name: str) -> Any:
+    """The notebook after a run of every cell in a new folder, as nbformat has it.
 
     CellExecutionError: a cell raised an error.
     """
@@ -34,11 +32,12 @@ def executed(name: str, folder: Path) -> Any:
 
     notebook = nbformat.read(PATHS[name], as_version=4)
     paths = [str(FOLDER.parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    place = {"metadata": {"path": str(folder)}}
-    client = NotebookClient(notebook, timeout=TIMEOUT, kernel_name="python3", resources=place)
     # A progress bar would be stored with the outputs.
     own = {"PYTHONPATH": os.pathsep.join(paths), "TQDM_DISABLE": "1"}
-    client.execute(env={**os.environ, **own})
+    with tempfile.TemporaryDirectory() as folder:
+        place = {"metadata": {"path": folder}}
+        client = NotebookClient(notebook, timeout=600, kernel_name="python3", resources=place)
+        client.execute(env={**os.environ, **own})
     for cell in notebook.cells:  # times of the run would change each stored file
         cell.metadata.pop("execution", None)
     return notebook
@@ -59,14 +58,13 @@ def main(arguments: Sequence[str]) -> int:
         import nbformat
         from nbclient.exceptions import CellExecutionError
     except ImportError as error:
-        parser.error(f"{error}. {NEEDED}")
+        parser.error(f"{error}. The notebooks run by nbclient: pip install nbclient ipykernel")
     facts = machine.facts(command_line.default_device())
     source = {name: facts[name] for name in FACTS} | {"commit": options.commit or results.commit()}
     failure = False
     for name in options.notebooks or sorted(PATHS):
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                notebook = executed(name, Path(folder))
+            notebook = executed(name)
         except CellExecutionError as error:
             print(f"{name}: {error}")
             failure = True

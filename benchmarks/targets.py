@@ -231,16 +231,6 @@ def aims(row: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
     return result
 
 
-def listing(sets: Sequence[str]) -> list[str]:
-    """A line for each target of these sets."""
-    return [
-        f"target: {target.name:50} mean {target.least:.2f}, lowest {target.lowest:.2f}, "
-        f"{len(target.cases())} shapes"
-        for target in TARGETS
-        if target.fields["set"] in sets
-    ]
-
-
 def summary_lines(measured: Results) -> tuple[list[str], int, int]:
     """The table of the outcomes, how many targets are met, and how many there are."""
     rows = outcomes(measured)

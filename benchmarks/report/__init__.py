@@ -3,16 +3,7 @@
 python -m benchmarks report                      results/*.json -> pages and pictures
 python -m benchmarks report --merge shard.json   first merges another run's rows into results/
 
-results/<gpu>.json --overview--> conditions, losses, a table and a picture of kinds; the H200's:
-                   |             README.md
-                   |---targets-> which targets are met
-                   |---tables--> even times; docs/performance.md: some sections, results/<gpu>.md:
-                   |             every one
-                   |-f32_table-> errors of float32 by K
-                   |---models--> training and decode of models
-
-pictures.py draws the pictures that the pages show into docs/pictures. In README.md and
-docs/performance.md the text between two HTML comments is replaced. A stale row
+In README.md and docs/performance.md the text between two HTML comments is replaced. A stale row
 (benchmarks/current.py) has a mark, and no summary rests on it.
 """
 
@@ -115,7 +106,8 @@ def main(argv: list[str] | None = None) -> int:
     if not options.no_plot:
         from benchmarks.report import pictures
 
-        pictures.draw_all(options.results, options.root / PICTURES)
+        folders = {"--results": options.results, "--out": options.root / PICTURES}
+        pictures.main([str(word) for pair in folders.items() for word in pair])
     for path, text in pages(options.root, options.results).items():
         path.write_text(text)
         print(path)

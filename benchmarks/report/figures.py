@@ -4,13 +4,11 @@
 
 A table between <!-- figures: NAME --> and <!-- /figures --> is written from the results of an H200:
 
-    f32-errors   errors of f32 products, results/h200.json
-    ragged       times of sizes beside 4096, results/h200.json
-    swap         the picture and the times of a model after a swap, results/h200.json
+    f32-errors   errors of f32 products
+    ragged       times of sizes beside 4096
+    swap         the picture and the times of a model after a swap
     *-sums       what accumulators lose: sums.py
-    others       the cases of TABLES[NAME], results/h200.json
-
-A test compares the pages with the results.
+    others       the cases of TABLES[NAME]
 """
 
 import re
@@ -26,7 +24,6 @@ from tcgemm.measure.work import DENSE, TORCH
 DOCS = RESULTS.parents[1] / "docs"
 GPU = "NVIDIA H200"
 BETWEEN = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- /figures -->)", re.DOTALL)
-
 # Name of the table -> {key of a case: its text in front of the size}.
 TABLES: dict[str, dict[str, str]] = {
     "dense": {
@@ -85,9 +82,9 @@ def ratios(measured: Results, name: str) -> str:
     return marked_table(heads + ["x torch's dense speed"] * is_sparse, lines)
 
 
-def tables(folder: Path = RESULTS) -> dict[str, str]:
+def tables() -> dict[str, str]:
     """Name of a table -> its text."""
-    measured = Results.load(results.path_in(folder, GPU))
+    measured = Results.load(results.path_in(RESULTS, GPU))
     errors = f32_table.rows_of(current.without_stale(measured).rows)
     return {
         **{name: ratios(measured, name) for name in TABLES},
@@ -105,10 +102,9 @@ def pages(docs: Path = DOCS) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = command_line.parser("benchmarks figures", __doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of pages")
     options = parser.parse_args(argv)
-    texts = tables(options.results)
+    texts = tables()
     for page in pages(options.docs):
         text = page.read_text()
         page.write_text(BETWEEN.sub(lambda m: f"{m[1]}{texts[m[2]]}\n{m[3]}", text))

@@ -32,19 +32,14 @@ ABOUT = (
 )
 SOURCE = "decoder blocks in bf16; "
 CALLS = {True: "in a CUDA graph", False: "called from Python"}
-Bars = dict[str, float]  # name -> length
-Panels = dict[str, dict[str, Bars]]  # title of a row of panels -> title of a panel -> its bars
+# Title of a row of panels -> title of a panel -> name of a bar -> its length.
+Panels = dict[str, dict[str, dict[str, float]]]
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
     """The rows in the order of VARIANTS, each compiled one after its own. Others come last."""
-    places = {name: place for place, name in enumerate(VARIANTS)}
-
-    def place(row: Row) -> tuple[int, str]:
-        name = row["function"]
-        return places.get(name.removesuffix(COMPILED), len(places)), name
-
-    return sorted(rows, key=place)
+    names = [own + compiled for own in VARIANTS for compiled in ("", COMPILED)]
+    return sorted(rows, key=lambda row: [*names, row["function"]].index(row["function"]))
 
 
 def of_set(measured: Results, name: str) -> list[Row]:
@@ -64,10 +59,7 @@ def versions(measured: Results, rows: Iterable[Row]) -> str:
     return f"torch {measured.header.get('torch')}, commit {commits}"
 
 
-# Tables
-
-
-def cell(row: Row) -> str:
+def cell(row: Row, gpu: str) -> str:
     """'61200, **1.08**, 21.4 GB, loss 8.31' of a row; 'failed' without a time."""
     if row["us"] is None:
         return "failed"
@@ -78,7 +70,7 @@ def cell(row: Row) -> str:
     parts += [f"{facts['peak_bytes'] / 1e9:.2f} GB"] if "peak_bytes" in facts else []
     parts += [f"loss {facts['loss']:.3f}"] if "loss" in facts else []
     parts += [f"{100 * facts['error']:.2g} %"] if "error" in facts else []
-    return ", ".join(parts)
+    return ", ".join(parts) + current.mark(row, gpu)
 
 
 def line_of(row: Row) -> str:
@@ -99,19 +91,29 @@ def parts(measured: Results, picture: list[str]) -> list[str]:
         return []
     result = ["### Models", f"{ABOUT} {versions(measured, rows)}.", *picture]
     for task, title in TITLES.items():
-        if part := [row for row in rows if row["task"] == task]:
-            names = dict.fromkeys(row["function"] for row in in_order(part))
-            cells = {
-                (line_of(row), row["function"]): cell(row) + current.mark(row, gpu) for row in part
-            }
-            result += [f"#### {title}", NOTES[task], grid(cells, names)]
-            failures = [
-                f"- {row['function']}, {task}, {line_of(row)}: {row['why']}"
-                for row in part
-                if row["us"] is None
-            ]
-            result += ["\n".join(failures)] if failures else []
+        part = [row for row in rows if row["task"] == task]
+        if not part:
+            continue
+        names = dict.fromkeys(row["function"] for row in in_order(part))
+        cells = {(line_of(row), row["function"]): cell(row, gpu) for row in part}
+        result += [f"#### {title}", NOTES[task], grid(cells, names)]
+        reasons = [
+            f"- {row['function']}, {task}, {line_of(row)}: {row['why']}"
+            for row in part
+            if row["us"] is None
+        ]
+        result += ["\n".join(reasons)] if reasons else []
     return result
+
+
+def call_of(row: Row) -> str:
+    """ "64 tokens, in a CUDA graph"."""
+    return f"{count_of(row['tokens'], 'token')}, {CALLS[row['graph']]}"
+
+
+def place_of_call(row: Row) -> tuple[bool, int]:
+    """The place of a call of a swapped model among the others."""
+    return not row["graph"], row["tokens"]
 
 
 def swap_table(measured: Results) -> str:
@@ -119,30 +121,20 @@ def swap_table(measured: Results) -> str:
     rows = of_set(measured, "swap")
     if not rows:
         return ""
-    gpu = measured.header["gpu"]
-    counts = sorted({row["tokens"] for row in rows})
-    heads = {
-        (graph, count): f"{count_of(count, 'token')}, {CALLS[graph]}"
-        for graph in CALLS
-        for count in counts
-    }
-    cells = {}
+    gpu, cells = measured.header["gpu"], {}
     for row in rows:
-        cells[row["function"], heads[row["graph"], row["tokens"]]] = time(row["us"])
+        cells[row["function"], call_of(row)] = time(row["us"])
         cells[row["function"], "memory"] = f"{row['facts']['held_bytes'] / 1e9:.2f} GB"
-    table = grid(cells, [*heads.values(), "memory"], f"one forward on an {gpu}")
+    calls = dict.fromkeys(map(call_of, sorted(rows, key=place_of_call)))
+    table = grid(cells, [*calls, "memory"], f"one forward on an {gpu}")
     picture = f"../pictures/swap_{results.file_name(gpu).removesuffix('.json')}.svg"
     return f"![Speed and memory of a model after swap_linear, {gpu}]({picture})\n\n{table}"
 
 
-# Pictures
-
-
 def bar_rows(title: str, source: str, rows: Panels) -> "_plots.Figure":
-    """Rows of panels of bars, each with its name and its number beside it.
+    """Rows of panels of bars, each with its name and its number; a line shows where torch's ends.
 
-    The panels of a row have the same bars; one that was not measured is missing. A line shows
-    where torch's bar ends.
+    The panels of a row have the same bars; one that was not measured is missing.
     """
     names = {
         row: list(dict.fromkeys(name for bars in panels.values() for name in bars))
@@ -185,7 +177,7 @@ def swap(measured: Results) -> "_plots.Figure | None":
     if not rows:
         return None
     panels = speeds(
-        sorted(rows, key=lambda row: (not row["graph"], row["tokens"])),
+        sorted(rows, key=place_of_call),
         lambda row: f"x torch's speed, {CALLS[row['graph']]}",
         lambda row: count_of(row["tokens"], "token"),
     )

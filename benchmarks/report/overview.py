@@ -1,11 +1,4 @@
-"""The results by kind of product, in a few lines: for README.md and docs/performance.md.
-
-    GROUPS     products that belong together, and the torch function that they are compared with
-    summary    conditions of the measurement, counts of gains and losses, the largest losses
-    table      one line a group: geometric mean, lowest and highest ratio
-    lines      when to use tcgemm and when not, with the measured numbers
-    picture    a figure: one dot for each measured product, one row for each group
-    squares    a figure: square products by size
+"""The results by kind of product, in a few lines and pictures: for README.md and the pages.
 
 A ratio is torch's time over tcgemm's: "x times torch's speed". Host times and the passes that prune
 and compress have tables of their own. Stale rows count nowhere here.
@@ -183,7 +176,7 @@ def lines(measured: Results) -> str:
 
 
 def picture(measured: Results) -> "_plots.Figure | None":
-    """The figure of all groups, from 1/16 to 16; None where nothing was measured."""
+    """A dot for each product, from 1/16 to 16, and a row for each group; None without any."""
     groups = measured_groups(measured)
     if not groups:
         return None
@@ -202,9 +195,8 @@ def picture(measured: Results) -> "_plots.Figure | None":
     axes.text(1.08, 1.02, "mean", transform=axes.transAxes, size="small", color=SOFT, ha="right")
     axes.set_xscale("log", base=2)
     axes.set(xlim=(1 / 16, 16), ylim=(len(groups) - 0.5, -0.5))
-    powers = [2**power for power in range(5)]
-    names = [f"1/{power}" for power in powers[:0:-1]] + [str(power) for power in powers]
-    axes.set_xticks([1 / power for power in powers[:0:-1]] + powers, names)
+    ticks = [2.0**power for power in range(-4, 5)]
+    axes.set_xticks(ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}" for tick in ticks])
     axes.set_yticks(range(len(groups)), [name for name, *_ in groups])
     axes.set_xlabel("x torch's speed, on a logarithmic axis", size="small", color=SOFT)
     _plots.plain(axes, "x")

@@ -32,7 +32,7 @@ PICTURES: dict[str, Callable[..., "_plots.Figure | None"]] = {
 }
 
 
-def drawn(folder: Path = RESULTS) -> Iterator[tuple[str, Any]]:
+def drawn(folder: Path) -> Iterator[tuple[str, Any]]:
     """(file name, figure) of every picture of a folder of results."""
     for name, draw in PICTURES.items():
         if "{gpu}" not in name:
@@ -43,17 +43,14 @@ def drawn(folder: Path = RESULTS) -> Iterator[tuple[str, Any]]:
                 yield name.format(gpu=path.stem), figure
 
 
-def draw_all(results: Path, out: Path) -> None:
-    """Draws the pictures of a folder of results into the folder `out`."""
-    out.mkdir(parents=True, exist_ok=True)
-    for name, figure in drawn(results):
-        _plots.save(figure, out / name)
-        print(out / name)
-
-
 def main(argv: list[str] | None = None) -> int:
     """The command."""
     parser = command_line.parser("benchmarks pictures", __doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
-    draw_all(RESULTS, parser.parse_args(argv).out)
+    options = parser.parse_args(argv)
+    options.out.mkdir(parents=True, exist_ok=True)
+    for name, figure in drawn(options.results):
+        _plots.save(figure, options.out / name)
+        print(options.out / name)
     return 0

@@ -1,13 +1,7 @@
 """The tables and pictures of docs/numerics/accumulation.md: what accumulators lose.
 
-kernel-sums     how the kernels of the catalog add, from the catalog and the table of instructions
-long-sums       errors over K
-outside-sums    partial sums that are added outside of the tensor cores
-one-sum         one accumulation beside published figures
-sums, chain     pictures of the errors of long sums and of chains of products
-
-All but the first are of benchmarks/results/numerics/emulated.json, which
-`python -m tcgemm numerics all --json FILE` writes.
+How the kernels add is from the catalog and the table of instructions, all else from
+benchmarks/results/numerics/emulated.json, which `python -m tcgemm numerics all --json FILE` writes.
 """
 
 import json

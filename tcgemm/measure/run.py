@@ -99,8 +99,8 @@ class Product:
         return work_of(self.case, "meta").plan_on(gpu).kernel
 
 
-# The module benchmarks/targets.py: aims(case) are the targets of each ratio, listing(sets) has a
-# line for each target, summary_lines(results) are (lines, targets met, targets measured).
+# The module benchmarks/targets.py: aims(case) are the targets of each ratio,
+# summary_lines(results) are (lines, targets met, targets measured).
 Targets = Any
 Experiments = Mapping[str, Callable[[argparse.Namespace], Iterable[Job]]]
 
@@ -304,8 +304,6 @@ def main(
     if options.dry_run:
         for job in selection:
             print(f"{job.name:60} {job.plan(options.gpu)}")
-        if options.targets and targets:
-            print("\n".join(targets.listing(chosen_sets(options))))
         return 0
     run = Run(options, folder, targets)
     place = run.path or "not stored"

@@ -11,10 +11,10 @@ SAID = {"quickstart": ("swapped",)}
 
 
 @some("name", sorted(run_notebooks.PATHS), ["quickstart"])
-def test_it_runs(name, tmp_path):
+def test_it_runs(name):
     pytest.importorskip("nbclient")
     pytest.importorskip("matplotlib")
-    notebook = run_notebooks.executed(name, tmp_path)
+    notebook = run_notebooks.executed(name)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     texts = [str(part.get("text", "")) + str(part.get("data", "")) for part in outputs]
     assert any(part.output_type == "stream" for part in outputs)
