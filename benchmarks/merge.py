@@ -1,4 +1,4 @@
-"""Merges files of one GPU: results of `run`, or recordings of `rows`.
+"""Merges results of `run` on one GPU.
 
     python -m benchmarks merge a.json b.json --out c.json
 
@@ -11,7 +11,6 @@ import functools
 import json
 from pathlib import Path
 
-from benchmarks import recording
 from tcgemm.measure import command_line
 from tcgemm.measure.results import Results
 
@@ -25,15 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     if missing := [path for path in options.files if not path.exists()]:
         parser.error(f"{missing[0]}: there is no such file.")
     contents = [json.loads(path.read_text()) for path in options.files]
-    are_recordings = {"problems" in content for content in contents}  # of `rows`; else results
-    if len(are_recordings) > 1:
-        parser.error("some files are recordings of `rows` and some results of `run`.")
     if len({content["header"].get("gpu") for content in contents}) > 1:
         parser.error("the files are of different GPUs.")
-    if True in are_recordings:
-        merged = functools.reduce(recording.merge, map(recording.load, options.files))
-        recording.save(merged, options.out)
-    else:
-        functools.reduce(Results.merge, map(Results.load, options.files)).save(options.out)
+    functools.reduce(Results.merge, map(Results.load, options.files)).save(options.out)
     print(f"{len(options.files)} files -> {options.out}")
     return 0

@@ -10,7 +10,7 @@ The function of --model takes no argument and returns a torch.nn.Module. Python 
 """
 
 import argparse
-import importlib
+import pkgutil
 import sys
 from typing import Any
 
@@ -45,12 +45,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def model_of(text: str) -> Any:
     """The model that a function of a module returns."""
-    name, _, function = text.partition(":")
     sys.path.insert(0, "")
     try:
-        module = importlib.import_module(name) if name and function else None
-        model = getattr(module, function)() if module else None
-    except (ImportError, AttributeError) as error:
+        function = pkgutil.resolve_name(text)
+        model = function() if callable(function) else function
+    except (ImportError, AttributeError, ValueError) as error:
         raise RuntimeError(
             f"tcgemm tune: --model is {text!r}, but cannot be found: {error}; pass "
             "MODULE:FUNCTION, such as models:small."

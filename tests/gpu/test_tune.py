@@ -6,8 +6,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.measure import machine
-from tcgemm.measure.tune.candidates import name_of
+from tcgemm.measure import machine, name_of
 from tcgemm.ops import query, tuned
 
 from support import programs, reference
@@ -18,8 +17,7 @@ SHAPES = [(16, 1024, 4096), (64, 512, 8192)]
 # Prints {shape: [is the kernel tuned?, its name, error over its bound]}, after a product.
 PROGRAM = """
 import json, sys, torch, tcgemm
-from tcgemm.measure import errors
-from tcgemm.measure.tune.candidates import name_of
+from tcgemm.measure import errors, name_of
 results = {}
 for m, n, k in json.loads(sys.argv[1]):
     torch.manual_seed(1)

@@ -1,10 +1,9 @@
 """tcgemm.tune: measures which kernels are fastest on this GPU, and keeps the choices in a file.
 
-api.py         the function
-products.py    shapes, or the linear layers of a model -> the products to measure
-candidates.py  the kernels that compute a product, with their estimates
-measure.py     checks and times them; the choice
-result.py      Tuning: the table
+api.py       the function
+products.py  shapes, or the linear layers of a model -> the products to measure
+measure.py   the kernels that compute a product: their estimates, checks and times; the choice
+result.py    Tuning: the table
 
 tcgemm/ops/tuned.py has the file, and gives the choices to the planner.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -12,12 +13,10 @@ from tcgemm.measure.case import Case
 from tcgemm.measure.compare.request import DType, Shape
 from tcgemm.measure.tune import measure, products
 from tcgemm.measure.tune.products import TUNE
-from tcgemm.measure.tune.result import Tuning, line
+from tcgemm.measure.tune.result import EMPTY, STORED, Row, Tuning, line
 from tcgemm.measure.works import work_of
 from tcgemm.ops import query, tuned
 from tcgemm.typing import Float8Precision, Granularity, Layout, PackedFormat
-
-STORED = ("product", "kernel", "us", "planned", "planned_us")  # the fields of a row in the file
 
 
 def tune(
@@ -72,23 +71,16 @@ def tune(
         RuntimeError: there is no GPU, an argument is none of these, or a batch_invariant is active.
             If a product cannot be measured, its row contains the reason instead.
     """
-    given = {
-        "dtypes": dtypes,
-        "layouts": layouts,
-        "scales": scales,
-        "precision": precision,
-        "weight": weight,
-        "sparse": sparse or None,
-    }
-    choices: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    choices: dict[str, Any] = {"dtypes": dtypes, "layouts": layouts, "scales": scales}
+    choices |= {"precision": precision, "weight": weight, "sparse": sparse or None}
+    choices = {name: value for name, value in choices.items() if value is not None}
     skipped: dict[str, str] = {}
     if isinstance(what, torch.nn.Module):
         for name in choices:
             raise TUNE.refuse(
                 f"{name} belongs to shapes, but got a model, whose layers have it; leave it out."
             )
-        numbers = products.rows_of(products.ROWS if rows is None else rows)
-        cases, skipped = products.of_model(what, numbers)
+        cases, skipped = products.of_model(what, products.ROWS if rows is None else rows)
     else:
         if rows is not None:
             raise TUNE.refuse(
@@ -100,7 +92,8 @@ def tune(
         raise TUNE.refuse("batch_invariant is active, which ignores what is tuned; end it first.")
     lines, seconds = TUNE.progress(progress), TUNE.seconds(seconds, gpu)
     with machine.current(gpu), torch.no_grad(), torch.autocast("cuda", enabled=False):
-        return run(cases, skipped, gpu, seconds=seconds, progress=lines)
+        rows_of_cases, path = run(cases, gpu, seconds, lines)
+        return Tuning(rows_of_cases, path, machine.facts(gpu), skipped)
 
 
 tune.__module__ = "tcgemm"
@@ -113,54 +106,38 @@ def gpu_of(device: Any) -> torch.device:
             "torch finds no CUDA GPU, and kernels are timed on one; run it on a machine with a GPU."
         )
     try:
-        device = torch.device("cuda" if device is None else device)
+        gpu = torch.device("cuda" if device is None else device)
     except (RuntimeError, TypeError):
-        device = torch.device("cpu")
-    if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
+        gpu = torch.device("cpu")
+    count = torch.cuda.device_count()
+    if gpu.type != "cuda" or (gpu.index or 0) >= count:
         raise TUNE.refuse(
             f"device is {device!r}, but has to be one of this machine's GPUs, of which there are "
             f'{count}; pass "cuda" or "cuda:0".'
         )
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.device("cuda", index)
-
-
-def planner_name(gpu: torch.device) -> str:
-    """The name by which the planner knows a GPU."""
-    row = machine.known_gpu(gpu)
-    return machine.gpu_name(gpu) if row is None else row["name"]
+    return torch.device("cuda", torch.cuda.current_device() if gpu.index is None else gpu.index)
 
 
 def run(
-    cases: list[Case],
-    skipped: dict[str, str],
-    gpu: torch.device,
-    *,
-    seconds: float,
-    progress: Callable[[str], None],
-) -> Tuning:
-    """Measures the cases one after another. Each choice is stored at once."""
-    name, device = machine.gpu_name(gpu), planner_name(gpu)
+    cases: list[Case], gpu: torch.device, seconds: float, progress: Callable[[str], None]
+) -> tuple[list[Row], Path]:
+    """(the rows of the cases, the file). Each choice is stored as soon as it is measured."""
+    name, known = machine.gpu_name(gpu), machine.known_gpu(gpu)
     rows = []
     with tuned.planned_kernels(name):
         for number, case in enumerate(cases, 1):
-            row = row_of(case, gpu, seconds)
+            try:
+                work: Any = work_of(case, gpu)  # a Workload: other cases are refused
+                row = EMPTY | measure.measure(work, seconds)
+            except RuntimeError as error:
+                torch.cuda.synchronize()  # a GPU that no longer answers raises here
+                torch.cuda.empty_cache()
+                words = f"{case.dtype} {case.layout} {case.size} {case.epilogue}"
+                row = EMPTY | {"product": words, "why": baseline.reason(error)}
             rows.append(row)
             if row["us"] is not None:
                 choice = {field: row[field] for field in STORED} | {"date": machine.now()}
-                tuned.store(name, device, {row["product"]: choice if row["stored"] else None})
+                stored = {row["product"]: choice if row["stored"] else None}
+                tuned.store(name, known["name"] if known else name, stored)
             progress(f"{number} of {len(cases)}: {line(row)}")
-    return Tuning(rows, tuned.path_of(name), machine.facts(gpu), skipped)
-
-
-def row_of(case: Case, gpu: torch.device, seconds: float) -> dict[str, Any]:
-    """The row of a case, or the reason why it cannot be measured."""
-    try:
-        work: Any = work_of(case, gpu)  # a Workload: other cases are refused
-        return measure.measure(work, measure.GpuBench(work), seconds=seconds)
-    except RuntimeError as error:
-        torch.cuda.synchronize()  # a GPU that no longer answers raises here
-        torch.cuda.empty_cache()
-        words = f"{case.dtype} {case.layout} {case.size} {case.epilogue}"
-        return measure.EMPTY | {"product": words, "why": baseline.reason(error)}
+    return rows, tuned.path_of(name)

@@ -1,4 +1,4 @@
-"""Measures the candidates of one product: checks each result, times the right ones, and chooses.
+"""The candidates of a product; checks each result, times the right ones, and chooses.
 
 check     every candidate, and the planned kernel, against float64, into memory that held NaN
 rough     ROUGH_MS of each candidate whose result is right
@@ -8,84 +8,130 @@ choose    the fastest, if it gains more than NOISE on the planned kernel in the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
-from tcgemm.measure import baseline, timing
-from tcgemm.measure.tune.candidates import ask, candidates, name_of
+from tcgemm import info
+from tcgemm.measure import baseline, name_of, timing
+from tcgemm.measure.case import FLOAT8
 from tcgemm.measure.workloads import Workload
+from tcgemm.ops.explanation import Explanation, explain
 
+SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # of k
+FACTOR = 1.5  # times the best estimate: the planner's errors are smaller
+MOST = 32  # candidates of a product
 ROUGH_MS = 30.0  # of one candidate
 FINALISTS = 3
 NOISE = 0.02  # share of the time
 BUDGET = 3e12  # floating-point operations of the float64 reference of one check
+# Fields of a catalog row that decide what is computed. Float8 products also differ in their bits
+# between wgmma and mma.sync (docs/numerics/same-bits.md).
+SAME = "input input_b accumulator promoted block_scaled terms sparse weight_bits".split()
 
 Row = dict[str, Any]
+Times = dict[str, float]  # {kernel: microseconds}
 
 
-EMPTY: Row = {
-    "product": "",
-    "kernel": None,
-    "us": None,
-    "planned": None,
-    "planned_us": None,
-    "candidates": 0,
-    "stored": False,
-    "wrong": {},
-    "why": "",
-}
+def ask(work: Workload, kernel: str | None = None, device: str | None = None) -> Explanation:
+    """The plan of the product: the planner's, or the plan of a kernel by name.
+
+    device: the name of a GPU; None is the operands' GPU.
+    """
+    return explain(work.operands.a[0], work.b[0], **work.options, device=device, kernel=kernel)
 
 
-class GpuBench:
-    """Checks and times kernels of one product on the GPU of its operands."""
+def candidates(
+    work: Workload, planned: Explanation, device: str | None = None, factor: float = FACTOR
+) -> Times:
+    """{kernel: estimate in us} of those near the best estimate, without the planned one.
 
-    def __init__(self, work: Workload) -> None:
-        self.work = work
+    A kernel is "row@cluster/slices", with "c" behind it if a cluster adds the slices. At most MOST:
+    first each row with its best cluster and slices, then with its second best, ...
+    """
+    assert planned.config_index is not None
+    catalog = info.catalog()
+    like = catalog[planned.config_index]
+    same = (*SAME, "arch") if like["input"] in FLOAT8 else SAME
+    names = [row["name"] for row in catalog if all(row[field] == like[field] for field in same)]
+    estimates: Times = {}
+    for name in names:
+        for slices in SLICES:
+            for division in (f"1/{slices}", f"2/{slices}", f"4/{slices}", f"1/{slices}c"):
+                with contextlib.suppress(RuntimeError):  # no kernel fits
+                    plan = ask(work, f"{name}@{division}", device)
+                    if name_of(plan) == f"{name}@{division}":
+                        estimates[name_of(plan)] = float(plan.microseconds or 0.0)
+            if f"{name}@1/{slices}" not in estimates:
+                break
+    estimates.pop(name_of(planned), None)
+    limit = factor * min([*estimates.values(), float(planned.microseconds or 0.0)])
+    places: Counter[str] = Counter()
+    ranks = []
+    for us, kernel in sorted((us, kernel) for kernel, us in estimates.items() if us <= limit):
+        row_name = kernel.partition("@")[0]
+        ranks.append((places[row_name], us, kernel))
+        places[row_name] += 1
+    return {kernel: us for _, us, kernel in sorted(ranks)[:MOST]}
 
-    def why_wrong(self, kernel: str) -> str:
-        """The reason why the result of a kernel cannot be used; "" if it can."""
-        work = self.work
-        work.operands.poison()
-        try:
-            work.call_kernel(kernel, 0)
-            ratio = work.error_ratio(work.operands.out[0], BUDGET)
-        except RuntimeError as error:
-            return baseline.reason(error)
-        return "" if ratio <= 1 else f"its error is {ratio:.3g} times the bound"
 
-    def times(self, kernels: Sequence[str], ms: float) -> dict[str, float]:
-        """{kernel: microseconds}; those that cannot be timed are left out."""
-        refusals: dict[str, str] = {}
-        calls = {kernel: functools.partial(self.work.call_kernel, kernel) for kernel in kernels}
-        options = {"device": self.work.device, "min_ms": ms, "refusals": refusals}
-        timings = timing.measure(calls, self.work.sets, **options)
-        return {kernel: sample.us for kernel, sample in timings.items()}
+def why_wrong(work: Workload, kernel: str) -> str:
+    """The reason why the result of a kernel cannot be used; "" if it can."""
+    work.operands.poison()
+    try:
+        work.call_kernel(kernel, 0)
+        ratio = work.error_ratio(work.operands.out[0], BUDGET)
+    except RuntimeError as error:
+        return baseline.reason(error)
+    return "" if ratio <= 1 else f"its error is {ratio:.3g} times the bound"
 
 
-def measure(work: Workload, bench: GpuBench, *, seconds: float, device: str | None = None) -> Row:
-    """The fields of a row. device: the name of a GPU to plan for, if not the operands' GPU."""
-    plan = ask(work, device=device)
+def times(work: Workload, kernels: Iterable[str], ms: float) -> Times:
+    """{kernel: microseconds}; those that cannot be timed are left out."""
+    calls = {kernel: functools.partial(work.call_kernel, kernel) for kernel in kernels}
+    refusals: dict[str, str] = {}
+    found = timing.measure(calls, work.sets, device=work.device, min_ms=ms, refusals=refusals)
+    return {kernel: round(sample.us, 3) for kernel, sample in found.items()}
+
+
+def check_and_time(
+    work: Workload,
+    planned: str,
+    kernels: Iterable[str],
+    rough_ms: float,
+    fine_ms: float,
+    known: Times | None = None,
+) -> tuple[Times, Times, dict[str, str]]:
+    """(the rough times, the fine ones of the fastest kernels and of the planned one, {wrong kernel:
+    why its result cannot be used}).
+
+    known: the rough times of kernels that were measured before.
+    """
+    faults = {kernel: why_wrong(work, kernel) for kernel in kernels}
+    right = [kernel for kernel, fault in faults.items() if not fault]
+    rough = (known or {}) | times(work, right, rough_ms)
+    fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
+    finalists = [kernel for kernel in dict.fromkeys([planned, *fastest]) if kernel in rough]
+    wrong = {kernel: fault for kernel, fault in faults.items() if fault}
+    return rough, times(work, finalists, fine_ms), wrong
+
+
+def measure(work: Workload, seconds: float) -> Row:
+    """The fields of a row: the best kernel, and the planned one."""
+    plan = ask(work)
     planned = name_of(plan)
-    row = EMPTY | {"product": plan.product, "kernel": planned, "planned": planned, "candidates": 1}
+    row: Row = {"product": plan.product, "kernel": planned, "planned": planned}
     if not plan.product:
         return row | {"why": "products of this kind are not tuned"}
-    kernels = [candidate.kernel for candidate in candidates(work, plan, device)]
-    reasons = {kernel: bench.why_wrong(kernel) for kernel in (planned, *kernels)}
-    row["candidates"] = len(reasons)
-    row["wrong"] = {kernel: reason for kernel, reason in reasons.items() if reason}
-    if reason := row["wrong"].get(planned):
-        return row | {"why": f"the planned kernel cannot be used: {reason}"}
-    usable = [kernel for kernel, reason in reasons.items() if not reason]
-    rough = bench.times(usable, ROUGH_MS)
-    fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
-    times = bench.times(list(dict.fromkeys([planned, *fastest])), 1e3 * seconds)
-    best = min(times, key=times.__getitem__)
-    if times[best] > (1 - NOISE) * times[planned]:
+    kernels = [planned, *candidates(work, plan)]
+    _, us, wrong = check_and_time(work, planned, kernels, ROUGH_MS, 1e3 * seconds)
+    row |= {"candidates": len(kernels), "wrong": wrong}
+    if planned in wrong:
+        return row | {"why": f"the planned kernel cannot be used: {wrong[planned]}"}
+    best = min(us, key=us.__getitem__)
+    if us[best] > (1 - NOISE) * us[planned]:
         best = planned
-    return row | {
-        "kernel": best,
-        "us": round(times[best], 3),
-        "planned_us": round(times[planned], 3),
-        "stored": best != planned,
-    }
+    gained = {"kernel": best, "us": us[best], "planned_us": us[planned]}
+    return row | gained | {"stored": best != planned}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -25,51 +24,41 @@ OF_F32 = (
 def of_shapes(shapes: Any, **choices: Any) -> list[Case]:
     """The cases of shapes; choices are the keyword arguments of Reader.cases."""
     cases = list(dict.fromkeys(TUNE.cases(shapes, **choices)))
-    names = [case.dtype for case in cases]
-    in_bytes = next((name for name in names if name in SUBBYTE), None)
-    TUNE.check(
-        ("f32" in names, f"dtypes has f32, but {OF_F32}."),
-        (
-            in_bytes,
-            f"dtypes has {in_bytes}, but products of int4 and of bits are not tuned; leave it out.",
-        ),
-    )
+    for name in (case.dtype for case in cases):
+        if name == "f32":
+            raise TUNE.refuse(f"dtypes has f32, but {OF_F32}.")
+        if name in SUBBYTE:
+            raise TUNE.refuse(
+                f"dtypes has {name}, but products of int4 and of bits are not tuned; leave it out."
+            )
     return cases
 
 
-def rows_of(rows: Any) -> list[int]:
-    """The numbers of rows, checked."""
+def of_model(model: torch.nn.Module, rows: Any) -> tuple[list[Case], dict[str, str]]:
+    """(the cases of the linear layers, {name of a layer: why it has none})."""
     values = list(rows) if isinstance(rows, list | tuple | range) else [rows]
+    such_as = f"pass rows such as {list(ROWS)}."
     if not values:
-        raise TUNE.refuse(f"rows is empty; pass rows such as {list(ROWS)}.")
+        raise TUNE.refuse(f"rows is empty; {such_as}")
     for value in values:
         if isinstance(value, str) or not size_of(value):
             raise TUNE.refuse(
-                f"rows has {value!r}, but a layer's input has at least 1 row; pass rows such as "
-                f"{list(ROWS)}."
+                f"rows has {value!r}, but a layer's input has at least 1 row; {such_as}"
             )
-    return [size_of(value) for value in values]
-
-
-def of_model(model: torch.nn.Module, rows: Iterable[int]) -> tuple[list[Case], dict[str, str]]:
-    """(the cases of the linear layers, {name of a layer: why it has none})."""
+    layers: dict[Case | None, None] = {}
     skipped: dict[str, str] = {}
-    layers: dict[Case, None] = {}
     for name, module in model.named_modules():
         try:
-            layer = of_layer(module)
+            layers[of_layer(module)] = None
         except NotTuned as why:
             skipped[name] = str(why)
-            continue
-        if layer is not None:
-            layers[layer] = None
-    if not layers and not skipped:
+    cases = [replace(layer, m=size_of(m)) for layer in layers if layer for m in values]
+    if not cases and not skipped:
         raise TUNE.refuse(
             f"{type(model).__name__} has no linear layer; pass a model with torch.nn.Linear or a "
             "layer of tcgemm.nn, or shapes such as (16, 4096, 4096)."
         )
-    rows = list(rows)
-    return [replace(layer, m=m) for layer in layers for m in rows], skipped
+    return cases, skipped
 
 
 class NotTuned(Exception):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tcgemm import _tables
 from tcgemm.ops import tuned
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 Row = dict[str, Any]
 TITLES = ("product", "planned us", "tuned us", "gain", "kernel")
+STORED = ("product", "kernel", "us", "planned", "planned_us")  # the fields of a row in the file
+EMPTY: Row = dict.fromkeys(STORED) | {"candidates": 0, "stored": False, "wrong": {}, "why": ""}
 
 
 def gain(row: Row) -> float | None:
@@ -62,14 +62,13 @@ class Tuning:
 
     rows: list[Row]
     path: Path
-    facts: dict[str, Any] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any]
+    skipped: dict[str, str]
 
     def __str__(self) -> str:
-        count = sum(row["stored"] for row in self.rows)
+        count, facts = sum(row["stored"] for row in self.rows), self.facts
         lines = [
-            f"tcgemm {self.facts.get('tcgemm', '')} on {self.facts.get('gpu', 'an unknown GPU')}, "
-            f"{self.facts.get('date', '')}",
+            f"tcgemm {facts['tcgemm']} on {facts['gpu']}, {facts['date']}",
             *table(self.rows),
             f"{count} of {len(self.rows)} products have a faster kernel than the planned one: "
             f"{self.path}",

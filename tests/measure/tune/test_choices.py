@@ -9,8 +9,8 @@ from tcgemm.ops import query, tuned
 
 from support.plan_cases import H200, plan
 
-SIZE = (16, 4096, 14336)
 ROW = "sm90a_bf16_f32_64x128x64_w1_s8_tn"
+KERNEL = f"{ROW}@1/5"
 LIKE = (  # the same product
     *({"epilogue": terms} for terms in ([], ["bias"], ["c", "silu"], ["amax"])),
     {"epilogue": ["bias", "gelu", "residual"]},
@@ -22,119 +22,109 @@ LIKE = (  # the same product
     {"out": (0, 4097, 1)},
 )
 OTHERS = (
-    {"m": 17},
-    {"n": 4104},
-    {"k": 14344},
-    {"batch": 2},
-    {"dtype": "f16"},
-    {"layout": "NN"},
-    {"a_address": 8},
-    {"a": (0, 14337, 1)},
-    {"sparse": "b"},
-    {"device": "H100"},
-    {"device": "A100"},
+    *({"m": 17}, {"n": 4104}, {"k": 14344}, {"batch": 2}),
+    *({"dtype": "f16"}, {"layout": "NN"}, {"sparse": "b"}),
+    *({"a_address": 8}, {"a": (0, 14337, 1)}),
+    *({"device": "H100"}, {"device": "A100"}),
 )
-
-
-def choose(product: str, kernel: str, device: str = H200) -> bool:
-    return query.ask("_set_tuned", device, product, kernel)
-
-
-def kernel_of(choice) -> str:
-    return f"{choice['kernel']}@{choice['cluster']}/{choice['slices']}"
-
-
-def asked(change=None, **options):
-    m, n, k = SIZE
-    return plan(**{"m": m, "n": n, "k": k, "dtype": "bf16", **(change or {}), **options})
-
-
-def test_a_choice_is_taken_and_told():
-    before = asked()
-    assert not before["tuned"] and ROW not in before["kernel"]
-    assert before["product"] == "bf16 (accumulator f32), TN, m 16 n 4096 k 14336"
-    assert choose(before["product"], f"{ROW}@1/5")
-    choice = asked()
-    assert (kernel_of(choice), choice["tuned"]) == (f"{ROW}@1/5", True)
-    assert choice["why"] == "tcgemm.tune measured the shortest time with it"
-    assert "tuned         kernel, cluster and slices of k, by tcgemm.tune" in choice["explain"]
-    tuned.forget()
-    assert asked() == before  # although the tuned plan was remembered
-
-
-@pytest.mark.parametrize("change", LIKE, ids=str)
-def test_the_result_scales_and_epilogue_do_not_matter(change):
-    choose(asked()["product"], f"{ROW}@1/5")
-    assert kernel_of(asked(change)) == f"{ROW}@1/5"
-
-
-@pytest.mark.parametrize("change", OTHERS, ids=str)
-def test_another_product_does_not_take_it(change):
-    before = asked(change)
-    choose(asked()["product"], f"{ROW}@1/5")
-    assert asked(change) == before and not before["tuned"]
-
-
-def test_a_column_major_result_has_the_slices():
-    """They decide bits, which must not depend on the strides of out."""
-    out = (0, 1, 16)
-    choose(asked()["product"], f"{ROW}@1/5")
-    choice = asked(out=out)
-    assert choice["slices"] == 5 and not choice["tuned"] and choice["swap_ab"]
-    assert "tuned         the slices of k alone" in choice["explain"]
-
-
-@pytest.mark.parametrize(
-    ("change", "kernel"),
-    [
-        ({"m": 64, "k": 512}, "sm90a_bf16_f32_64x64x64_w1_s12_nn@1/1"),  # another layout
-        ({"m": 64, "k": 512}, "sm90a_f16_f32_64x64x64_w1_s12_tn@1/1"),  # other operands
-        ({"m": 64, "k": 512}, "sm90a_e4m3_f32_64x64x128_w1_s12_tn_promoted@1/1"),
-        ({"k": 128}, f"{ROW}@1/3"),  # two k-blocks
-    ],
-)
-def test_a_choice_that_does_not_fit_is_not_taken(change, kernel):
-    before = asked(change)
-    assert choose(before["product"], kernel)
-    assert asked(change) == before
-
-
-NO_KERNELS = ("", ROW, f"{ROW}@1", f"{ROW}/2@1", f"{ROW}@1/0", f"{ROW}@1/65", "sm@1/1")
-
-
-@pytest.mark.parametrize("kernel", [*NO_KERNELS, f"{ROW}_no_such@1/1"])
-def test_a_kernel_that_is_not_there_is_refused(kernel):
-    before = asked()
-    assert not choose(before["product"], kernel)
-    assert asked() == before
-
-
-def test_batch_invariant_ignores_choices():
-    with tcgemm.batch_invariant():
-        before = asked()
-    choose(asked()["product"], f"{ROW}@1/5")
-    with tcgemm.batch_invariant():
-        assert asked() == before
-    assert asked()["tuned"]
-
-
 NOT_TUNED = (
     {"dtype": "f32"},
     {"dtype": "f32", "precision": "medium"},
     {"a": (0, 40000, 2)},
     {"k": 0},
 )
+NOT_FITTING = (
+    ({"m": 64, "k": 512}, "sm90a_bf16_f32_64x64x64_w1_s12_nn@1/1"),  # another layout
+    ({"m": 64, "k": 512}, "sm90a_f16_f32_64x64x64_w1_s12_tn@1/1"),  # other operands
+    ({"m": 64, "k": 512}, "sm90a_e4m3_f32_64x64x128_w1_s12_tn_promoted@1/1"),
+    ({"k": 128}, f"{ROW}@1/3"),  # two k-blocks
+)
+NO_KERNELS = (
+    *("", ROW, f"{ROW}@1", f"{ROW}/2@1", f"{ROW}@1/0", f"{ROW}@1/65", "sm@1/1"),
+    f"{ROW}_no_such@1/1",
+)
+
+
+def choose(kernel: str = KERNEL, product: str = "") -> bool:
+    return query.ask("_set_tuned", H200, product or asked()["product"], kernel)
+
+
+def kernel_of(choice) -> str:
+    return f"{choice['kernel']}@{choice['cluster']}/{choice['slices']}"
+
+
+def asked(**options):
+    return plan(**{"m": 16, "n": 4096, "k": 14336, "dtype": "bf16", **options})
+
+
+def test_a_choice_is_taken_and_told():
+    before = asked()
+    assert not before["tuned"] and ROW not in before["kernel"]
+    assert before["product"] == "bf16 (accumulator f32), TN, m 16 n 4096 k 14336"
+    a, b = torch.empty(16, 14336).bfloat16(), torch.empty(4096, 14336).bfloat16().t()
+    explanation = tcgemm.explain(a, b, device=H200)
+    assert explanation.tuned is False and explanation.product == before["product"]
+    assert choose()
+    choice = asked()
+    assert (kernel_of(choice), choice["tuned"]) == (KERNEL, True)
+    assert choice["why"] == "tcgemm.tune measured the shortest time with it"
+    assert "tuned         kernel, cluster and slices of k, by tcgemm.tune" in choice["explain"]
+    explanation = tcgemm.explain(a, b, device=H200)
+    assert (explanation.kernel, explanation.slices, explanation.tuned) == (ROW, 5, True)
+    assert explanation.fields["tuned"] is True
+    tuned.forget()
+    assert asked() == before  # although the tuned plan was remembered
+
+
+@pytest.mark.parametrize("change", LIKE, ids=str)
+def test_the_result_scales_and_epilogue_do_not_matter(change):
+    choose()
+    assert kernel_of(asked(**change)) == KERNEL
+
+
+@pytest.mark.parametrize("change", OTHERS, ids=str)
+def test_another_product_does_not_take_it(change):
+    before = asked(**change)
+    choose()
+    assert asked(**change) == before and not before["tuned"]
+
+
+def test_a_column_major_result_has_the_slices():
+    """They decide bits, which must not depend on the strides of out."""
+    choose()
+    choice = asked(out=(0, 1, 16))
+    assert choice["slices"] == 5 and not choice["tuned"] and choice["swap_ab"]
+    assert "tuned         the slices of k alone" in choice["explain"]
+
+
+@pytest.mark.parametrize(("change", "kernel"), NOT_FITTING)
+def test_a_choice_that_does_not_fit_is_not_taken(change, kernel):
+    before = asked(**change)
+    assert choose(kernel, before["product"])
+    assert asked(**change) == before
+
+
+@pytest.mark.parametrize("kernel", NO_KERNELS)
+def test_a_kernel_that_is_not_there_is_refused(kernel):
+    before = asked()
+    assert not choose(kernel)
+    assert asked() == before
+
+
+def test_batch_invariant_ignores_choices_and_a_filter_is_stronger():
+    with tcgemm.batch_invariant():
+        before = asked()
+    choose()
+    with tcgemm.batch_invariant():
+        assert asked() == before
+    assert asked()["tuned"]
+    choice = asked(kernel="64x128x64_w1_s8_tn@1/2")
+    assert "64x128x64" in choice["kernel"] and choice["slices"] == 2 and not choice["tuned"]
 
 
 @pytest.mark.parametrize("options", NOT_TUNED, ids=str)
 def test_what_is_not_tuned_has_no_name(options):
-    assert asked(options)["product"] == ""
-
-
-def test_a_filter_is_stronger():
-    choose(asked()["product"], f"{ROW}@1/5")
-    choice = asked(kernel="64x128x64_w1_s8_tn@1/2")
-    assert "64x128x64" in choice["kernel"] and choice["slices"] == 2 and not choice["tuned"]
+    assert asked(**options)["product"] == ""
 
 
 def test_sparse_products_take_choices_of_either_major():
@@ -142,16 +132,6 @@ def test_sparse_products_take_choices_of_either_major():
     row = next(row["name"] for row in rows if row["sparse"] and row["layout"] == "TN")
     before = asked(sparse="b")
     assert before["product"].startswith("bf16 (accumulator f32), b 2:4, TN") and row not in before
-    choose(before["product"], f"{row}@2/1")
+    choose(f"{row}@2/1", before["product"])
     assert kernel_of(asked(sparse="b")) == f"{row}@2/1"
     assert kernel_of(asked(sparse="b", out=(0, 1, 16))) == f"{row}@2/1"
-
-
-def test_explain_says_it():
-    a, b = torch.empty(16, 14336).bfloat16(), torch.empty(4096, 14336).bfloat16().t()
-    explanation = tcgemm.explain(a, b, device=H200)
-    assert explanation.tuned is False and explanation.product == asked()["product"]
-    choose(explanation.product, f"{ROW}@1/5")
-    explanation = tcgemm.explain(a, b, device=H200)
-    assert (explanation.kernel, explanation.slices, explanation.tuned) == (ROW, 5, True)
-    assert explanation.fields["tuned"] is True

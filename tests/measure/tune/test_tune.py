@@ -3,16 +3,17 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import tcgemm
 from tcgemm.cli import tune as command
-from tcgemm.measure import machine, works
+from tcgemm.measure import machine, name_of, works
 from tcgemm.measure.case import Case
 from tcgemm.measure.operands import DTYPES
-from tcgemm.measure.tune import api, candidates, measure, products
+from tcgemm.measure.tune import api, measure, products
 from tcgemm.measure.workloads import Workload
 from tcgemm.ops import tuned
 
@@ -24,146 +25,124 @@ SHAPE = (16, 4096, 14336)
 CASE = Case("mm", "bf16", "TN", *SHAPE)
 
 
-def work_of(case=CASE):
-    return works.work_of(case, "meta")
-
-
 def ask(case=CASE, kernel=None):
-    return candidates.ask(work_of(case), kernel, H200)
+    return measure.ask(works.work_of(case, "meta"), kernel, H200)
 
 
 def others(case=CASE):
     """The candidates beside the planned kernel."""
-    return candidates.candidates(work_of(case), ask(case), H200)
+    return measure.candidates(works.work_of(case, "meta"), ask(case), H200)
 
 
-class Bench:
-    """Times that a function of the kernel's name gives, and results that are wrong on request."""
+@pytest.fixture
+def fake_gpu(monkeypatch):
+    """A GPU whose tensors have no memory. `us` gives the time of a kernel and `wrong` its fault;
+    `asked` has what was timed."""
+    fake = SimpleNamespace(wrong={}, asked=[])
+    fake.us = lambda kernel: 8.0 if "64x32x64_w1_s18" in kernel else 10.0
 
-    def __init__(self, us, wrong=None):
-        self.us, self.wrong, self.asked = us, wrong or {}, []
+    def times(work, kernels, ms):
+        fake.asked.append((list(kernels), ms))
+        return {kernel: fake.us(kernel) for kernel in kernels}
 
-    def why_wrong(self, kernel):
-        return self.wrong.get(kernel, "")
-
-    def times(self, kernels, ms):
-        self.asked.append((list(kernels), ms))
-        return {kernel: self.us(kernel) for kernel in kernels}
-
-
-def measured(us, wrong=None, case=CASE):
-    bench = Bench(us, wrong)
-    return measure.measure(work_of(case), bench, seconds=0.3, device=H200), bench
-
-
-# Candidates.
+    monkeypatch.setattr(measure, "why_wrong", lambda work, kernel: fake.wrong.get(kernel, ""))
+    monkeypatch.setattr(measure, "times", times)
+    monkeypatch.setattr(api, "gpu_of", lambda device: torch.device("meta"))
+    monkeypatch.setattr(machine, "known_gpu", lambda gpu: {"name": H200})
+    monkeypatch.setattr(machine, "gpu_name", lambda gpu: GPU)
+    return fake
 
 
 def test_candidates_have_clusters_and_slices():
-    first, result = ask(), others()
-    names = [candidate.kernel for candidate in result]
-    assert len(set(names)) == len(names) <= candidates.MOST
-    assert candidates.name_of(first) not in names
-    assert {name.rpartition("/")[2] for name in names} >= {"1", "2", "4"}
-    assert {name.partition("@")[2][0] for name in names} == {"1"}  # one tile of rows
-    assert any(name.endswith("c") for name in names)
-    assert len({name.partition("@")[0] for name in names}) >= 5  # not slices of one row alone
-    best = min(first.microseconds, *(candidate.estimate for candidate in result))
-    assert all(candidate.estimate <= candidates.FACTOR * best for candidate in result)
-    for candidate in result:
-        assert candidates.name_of(ask(kernel=candidate.kernel)) == candidate.kernel
+    first, estimates = ask(), others()
+    assert len(estimates) <= measure.MOST and name_of(first) not in estimates
+    assert {name.rpartition("/")[2] for name in estimates} >= {"1", "2", "4"}
+    assert {name.partition("@")[2][0] for name in estimates} == {"1"}  # one tile of rows
+    assert any(name.endswith("c") for name in estimates)
+    assert len({name.partition("@")[0] for name in estimates}) >= 5  # not one row's slices alone
+    limit = measure.FACTOR * min(first.microseconds, *estimates.values())
+    for name, us in estimates.items():
+        assert us <= limit and name_of(ask(kernel=name)) == name
 
 
 def test_float8_candidates_have_the_same_bits_class():
     case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
-    for candidate in others(case):
-        assert candidate.kernel.startswith("sm90a") and "_promoted" not in candidate.kernel
+    for kernel in others(case):
+        assert kernel.startswith("sm90a") and "_promoted" not in kernel
 
 
-# The choice.
-
-
-def test_the_fastest_right_kernel_is_chosen():
-    planned, _ = measured(lambda kernel: 10.0)
-    assert not planned["stored"] and planned["kernel"] == planned["planned"]
-    names = [candidate.kernel for candidate in others()]
+def test_the_fastest_right_kernel_is_chosen(fake_gpu):
+    planned, names = name_of(ask()), list(others())
     fast, wrong = names[3], names[7]
-    times = {fast: 8.0, wrong: 5.0}
-    row, bench = measured(lambda kernel: times.get(kernel, 10.0), {wrong: "it is wrong"})
-    assert (row["kernel"], row["us"], row["planned_us"], row["stored"]) == (fast, 8.0, 10.0, True)
+    fake_gpu.us = lambda kernel: {fast: 8.0, wrong: 5.0}.get(kernel, 10.0)
+    fake_gpu.wrong = {wrong: "it is wrong"}
+    result = tcgemm.tune(SHAPE, seconds=0.3, progress=False)
+    (row,) = result.rows
+    expected = {"kernel": fast, "us": 8.0, "planned": planned, "planned_us": 10.0, "stored": True}
+    assert row | expected == row and "1.250" in str(result)
     assert row["wrong"] == {wrong: "it is wrong"} and row["candidates"] == len(names) + 1
-    rough, last = bench.asked
-    assert wrong not in rough[0] and len(rough[0]) == len(names) and rough[1] == measure.ROUGH_MS
-    assert planned["planned"] in last[0] and fast in last[0] and len(last[0]) <= 4
-    assert last[1] == 300.0
+    assert f"left out: {wrong}: it is wrong" in str(result)
+    (rough, rough_ms), (last, last_ms) = fake_gpu.asked
+    assert wrong not in rough and len(rough) == len(names) and rough_ms == measure.ROUGH_MS
+    assert {planned, fast} <= set(last) and len(last) <= 4 and last_ms == 300.0
 
 
-@pytest.mark.parametrize(("us", "is_stored"), [(9.81, False), (9.79, True)])
-def test_a_choice_gains_more_than_the_noise(us, is_stored):
-    name = others()[0].kernel
-    row, _ = measured(lambda kernel: us if kernel == name else 10.0)
-    assert row["stored"] is is_stored
+@pytest.mark.parametrize(("us", "is_stored"), [(10.0, False), (9.81, False), (9.79, True)])
+def test_a_choice_gains_more_than_the_noise(fake_gpu, us, is_stored):
+    name = next(iter(others()))
+    fake_gpu.us = lambda kernel: us if kernel == name else 10.0
+    (row,) = tcgemm.tune(SHAPE, progress=False).rows
+    assert row["stored"] is is_stored and (row["kernel"] == row["planned"]) is not is_stored
 
 
-def test_a_planned_kernel_that_is_wrong_is_told():
-    planned = candidates.name_of(ask())
-    row, bench = measured(lambda kernel: 1.0, {planned: "its error is 7 times the bound"})
-    assert row["us"] is None and not bench.asked
+def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
+    fake_gpu.wrong = {name_of(ask()): "its error is 7 times the bound"}
+    (row,) = tcgemm.tune(SHAPE, progress=False).rows
+    assert row["us"] is None
     assert row["why"] == "the planned kernel cannot be used: its error is 7 times the bound"
+
+    def fail(*arguments):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(measure, "times", fail)
+    result = tcgemm.tune(SHAPE, progress=False)
+    assert result.rows[0]["why"] == "out of memory" and "out of memory" in str(result)
+    assert not tuned.paths()
 
 
 def test_a_result_with_nan_or_a_large_error_is_wrong(monkeypatch):
-    case = Case("mm", "f32", "TN", 16, 8, 32)
-    work = Workload(case, "cpu")
-    bench = measure.GpuBench(work)
+    work = Workload(Case("mm", "f32", "TN", 16, 8, 32), "cpu")
     exact = torch.mm(work.operands.a[0], work.operands.b[0])
     for result, text in ((exact, ""), (exact + 1, "times the bound"), (exact * math.nan, "nan")):
         monkeypatch.setattr(
             work, "call_kernel", lambda kernel, index, r=result: work.operands.out[index].copy_(r)
         )
-        assert text in bench.why_wrong("any") and bool(bench.why_wrong("any")) == bool(text)
+        assert text in measure.why_wrong(work, "any")
+        assert bool(measure.why_wrong(work, "any")) == bool(text)
     monkeypatch.setattr(work, "call_kernel", lambda kernel, index: None)  # it stores nothing
-    assert "nan" in bench.why_wrong("any")
-
-
-SMALL = {"m": 16, "n": 64, "k": 128}
+    assert "nan" in measure.why_wrong(work, "any")
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("dtype", "options"),
     [
-        Case("mm", "bf16", "TN", **SMALL),
-        Case("mm", "f16", "NT", **SMALL),
-        Case("mm", "tf32", "TN", **SMALL),
-        Case("mm", "f64", "TN", **SMALL),
-        Case("mm", "e4m3", "TN", **SMALL, epilogue="row-scales"),
-        Case("mm", "e4m3", "TN", **SMALL, epilogue="128x128-scales"),
-        Case("mm", "e5m2", "TN", **SMALL, accumulation="fast", epilogue="tensor-scales"),
-        Case("mm", "s8", "TN", **SMALL),
-        Case("bmm", "bf16", "NN", **SMALL, batch=3),
-        Case("mm", "bf16", "TN", **SMALL, epilogue="sparse"),
-        Case("mm", "tf32", "TN", **SMALL, epilogue="sparse"),
-        Case("mm", "s8", "TN", **SMALL, epilogue="sparse"),
+        *((dtype, {}) for dtype in ("bf16", "f16", "tf32", "f64", "s8")),
+        ("e4m3", {"epilogue": "row-scales"}),
+        ("e4m3", {"epilogue": "128x128-scales"}),
+        ("e5m2", {"epilogue": "tensor-scales", "accumulation": "fast"}),
+        ("bf16", {"batch": 3, "op": "bmm", "layout": "NN"}),
+        *((dtype, {"epilogue": "sparse"}) for dtype in ("bf16", "tf32", "s8")),
     ],
-    ids=lambda case: f"{case.op}-{case.dtype}-{case.epilogue}",
+    ids=str,
 )
-def test_every_kind_of_product_is_checked_and_timed(case):
+def test_every_kind_of_product_is_checked_and_timed(dtype, options):
     """On the CPU, which takes every name of a kernel."""
-    bench = measure.GpuBench(Workload(case, "cpu"))
-    assert not bench.why_wrong("any")
-    assert set(bench.times(["one", "two"], 1.0)) == {"one", "two"}
-    assert candidates.ask(bench.work, device=H200).product
-
-
-# Products.
-
-
-def test_shapes_are_those_of_compare():
-    cases = products.of_shapes("16x64x128", dtypes=["bf16", "e4m3"], layouts="TN")
-    assert [(case.op, case.dtype, case.m, case.n, case.k) for case in cases] == [
-        ("mm", "bf16", 16, 64, 128),
-        ("mm", "e4m3", 16, 64, 128),
-    ]
+    fields = {"op": "mm", "dtype": dtype, "layout": "TN", "m": 16, "n": 64, "k": 128, **options}
+    work = Workload(Case(**fields), "cpu")
+    assert not measure.why_wrong(work, "any")
+    assert set(measure.times(work, ["one", "two"], 1.0)) == {"one", "two"}
+    assert measure.ask(work, device=H200).product
 
 
 class Model(torch.nn.Module):
@@ -180,7 +159,7 @@ class Model(torch.nn.Module):
         self.sparse = tcgemm.nn.SparseLinear24(64, 128, dtype=torch.float16)
 
 
-def test_layers_of_a_model():
+def test_layers_of_a_model(fake_gpu, monkeypatch):
     cases, skipped = products.of_model(Model(), [1, 16])
     assert [(case.dtype, case.m, case.n, case.epilogue) for case in cases if case.m == 16] == [
         ("bf16", 16, 128, "none"),
@@ -191,9 +170,9 @@ def test_layers_of_a_model():
         ("f16", 16, 128, "sparse"),
     ]
     assert skipped == {"head": products.OF_F32}
-
-
-def test_float32_layers_are_tuned_as_tf32(monkeypatch):
+    result = tcgemm.tune(Model(), rows=16, progress=False)
+    assert len(result.rows) == 6 and result.skipped == skipped
+    assert "skipped: head: float32 with precision" in str(result)
     monkeypatch.setattr(products.torch_precision, "default", lambda: "high")
     (case,), skipped = products.of_model(torch.nn.Linear(64, 32), [8])
     assert (case.dtype, case.m, case.n, case.k, skipped) == ("tf32", 8, 32, 64, {})
@@ -221,28 +200,10 @@ def test_the_products_of_layers_have_the_names_of_their_cases(dtype, epilogue, o
     case = Case("mm", dtype, "TN", 16, 128, 256, epilogue=epilogue)
     a, b = (meta(size, 256, dtype=DTYPES[dtype]) for size in (16, 128))
     if epilogue == "sparse":
-        a, b = (
-            torch.zeros(16, 256).half(),
-            tcgemm.compress24(torch.zeros(128, 256).half(), prune=True),
-        )
+        a, b = (torch.zeros(size, 256).half() for size in (16, 128))
+        b = tcgemm.compress24(b, prune=True)
     expected = tcgemm.explain(a, b.t(), **options, device=H200).product
     assert expected and ask(case).product == expected
-
-
-# The whole function.
-
-
-@pytest.fixture
-def fake_gpu(monkeypatch):
-    """A GPU whose tensors have no memory, and whose times make ROW the fastest."""
-    monkeypatch.setattr(api, "gpu_of", lambda device: torch.device("meta"))
-    monkeypatch.setattr(api, "planner_name", lambda gpu: H200)
-    monkeypatch.setattr(machine, "gpu_name", lambda gpu: GPU)
-    monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(us))
-
-
-def us(kernel):
-    return 8.0 if "64x32x64_w1_s18" in kernel else 10.0
 
 
 def test_tune_stores_what_later_plans_take(fake_gpu):
@@ -252,18 +213,14 @@ def test_tune_stores_what_later_plans_take(fake_gpu):
     assert [row["stored"] for row in result.rows] == [True, True]
     for row, m in zip(result.rows, (16, 8), strict=True):
         explanation = ask(replace(CASE, m=m))
-        assert explanation.tuned and candidates.name_of(explanation) == row["kernel"]
+        assert explanation.tuned and name_of(explanation) == row["kernel"]
     entries = json.loads(result.path.read_text())["products"]
     assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
-    assert "2 of 2 products have a faster kernel" in str(result) and "1.250" in str(result)
+    assert "2 of 2 products have a faster kernel" in str(result)
 
 
-def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
-    monkeypatch.setattr(
-        measure,
-        "GpuBench",
-        lambda work: Bench(lambda kernel: 8.0 if "_16x32x64_w1" in kernel else 10.0),
-    )
+def test_a_product_with_a_packed_weight_is_tuned(fake_gpu):
+    fake_gpu.us = lambda kernel: 8.0 if "_16x32x64_w1" in kernel else 10.0
     layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 2048).bfloat16() for _ in range(2)))
     tcgemm.swap_linear(layers, "0", to=tcgemm.nn.PackedLinear, format="int4", group_size=64)
     tcgemm.swap_linear(layers, "1", to=tcgemm.nn.PackedLinear, format="table", table=range(16))
@@ -279,17 +236,16 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu, monkeypatch):
     assert not tcgemm.explain(x, larger.t(), device=H200).tuned
 
 
-def test_tuning_again_begins_with_the_planned_kernel(fake_gpu, monkeypatch):
+def test_tuning_again_begins_with_the_planned_kernel(fake_gpu):
     first = tcgemm.tune(SHAPE, progress=False)
-    second = tcgemm.tune(SHAPE, progress=False)
-    assert second.rows == first.rows
-    monkeypatch.setattr(measure, "GpuBench", lambda work: Bench(lambda kernel: 10.0))
+    assert tcgemm.tune(SHAPE, progress=False).rows == first.rows
+    fake_gpu.us = lambda kernel: 10.0
     slow = tcgemm.tune(SHAPE, progress=False)
     assert not slow.rows[0]["stored"] and tuned.read(slow.path)["products"] == []
     assert not plan(*SHAPE)["tuned"]
 
 
-def test_an_interrupt_keeps_what_was_measured(fake_gpu, monkeypatch):
+def test_an_interrupt_keeps_what_was_measured(fake_gpu):
     def stop(line):
         raise KeyboardInterrupt
 
@@ -297,25 +253,6 @@ def test_an_interrupt_keeps_what_was_measured(fake_gpu, monkeypatch):
         tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=stop)
     assert plan(*SHAPE)["tuned"] and not plan(8, 4096, 14336)["tuned"]
 
-
-def test_a_model_is_tuned(fake_gpu):
-    result = tcgemm.tune(Model(), rows=16, progress=False)
-    assert len(result.rows) == 6 and result.skipped == {"head": products.OF_F32}
-    assert "skipped: head: float32 with precision" in str(result)
-
-
-def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
-    def fail(work):
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(measure, "GpuBench", fail)
-    result = tcgemm.tune(SHAPE, progress=False)
-    assert "out of memory" in result.rows[0]["why"] and "out of memory" in str(result)
-    assert not tuned.paths()
-
-
-# Errors.
 
 LINEAR = torch.nn.Linear(8, 8)
 ERRORS = (
@@ -359,18 +296,12 @@ def test_a_device_that_is_no_gpu(device, monkeypatch):
         tcgemm.tune((8, 8, 8), device=device)
 
 
-def test_not_under_batch_invariant(fake_gpu):
+def test_what_is_checked_on_a_gpu(fake_gpu):
     with tcgemm.batch_invariant(), pytest.raises(RuntimeError, match="batch_invariant is active"):
         tcgemm.tune((8, 8, 8))
-
-
-def test_seconds_and_progress_are_checked(fake_gpu):
     for options in ({"seconds": 0}, {"progress": "yes"}):
         with pytest.raises(RuntimeError, match=f"^tcgemm.tune: {next(iter(options))} is"):
             tcgemm.tune((8, 8, 8), **options)
-
-
-# The command.
 
 
 def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
