@@ -1,8 +1,8 @@
 """python -m tcgemm demo: trains a small network, and checks and times products."""
 
-from tcgemm.measure.demo import main
+from tcgemm.measure import demo
 
 
 def run(arguments: list[str]) -> int:
     """Runs the demo, whose --help lists the options."""
-    return main.main(arguments)
+    return demo.main(arguments)

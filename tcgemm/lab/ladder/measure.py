@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tcgemm.emulate.rounding import round_to_tf32
-from tcgemm.lab import store
+from tcgemm.lab import progress, store
 from tcgemm.lab.ladder import call, conflicts, machine_code, problem
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, steps
-from tcgemm.measure import errors, progress, telemetry, timing
+from tcgemm.measure import errors, telemetry, timing
 from tcgemm.measure.machine import facts
 from tcgemm.measure.results import commit, write
 

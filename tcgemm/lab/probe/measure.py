@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tcgemm.lab import store
+from tcgemm.lab import progress, store
 from tcgemm.lab.probe import rows
 from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.session import Session
-from tcgemm.measure import progress
 from tcgemm.measure.machine import facts
 from tcgemm.measure.results import commit, write
 

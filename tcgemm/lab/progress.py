@@ -10,7 +10,7 @@ def bar(total: int, label: str, unit: str) -> contextlib.AbstractContextManager[
     """A bar of tqdm that appears after three seconds; without tqdm a line of text, and None.
 
     Example:
-        >>> from tcgemm.measure import progress
+        >>> from tcgemm.lab import progress
         >>> with progress.bar(2, "steps", "step") as shown:
         ...     if shown is not None:
         ...         shown.update(2)
