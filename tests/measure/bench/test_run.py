@@ -59,14 +59,23 @@ def test_a_run_goes_on_after_a_failing_case(tmp_path, capsys, monkeypatch):
     assert rows[65]["us"] is None and rows[64]["max_error_ratio"] > 1 and rows[1]["exact"]
 
 
-def test_a_run_measures_every_dtype(tmp_path, capsys):
-    arguments = ["--set", "smoke-dtypes", "--device", "cpu", "--ms", "1", "--commit", "abc"]
-    assert run.main([*arguments, "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "0 failed or wrong" in out and "torch refuses: " in out and "x tcgemm TN" in out
+@pytest.mark.parametrize(
+    ("options", "own"),
+    [(("smoke-dtypes",), "tcgemm TN"), (("smoke-sparse", "--dtype", "bf16,tf32"), "tcgemm dense")],
+    ids=str,
+)
+def test_a_run_measures_every_kind(tmp_path, capsys, options, own):
+    status, out = run_small(capsys, "--set", *options, "--out", str(tmp_path))
+    assert status == 0 and "0 failed or wrong" in out and "torch refuses: " in out
+    assert f"x {own}" in out and "x torch" in out
     rows = Results.load(tmp_path / "cpu.json").rows
-    assert any(row["refused"] and not row["ratios"] for row in rows)
-    assert any("tcgemm TN" in row["ratios"] for row in rows)
+    assert any(row["refused"] and "torch" not in row["ratios"] for row in rows)
+    assert any(own in row["ratios"] for row in rows)
+    for row in rows:
+        assert row["exact"] and row["us"] > 0 and row["max_error_ratio"] <= 1 and row["gbps"] > 0
+        if own == "tcgemm dense":
+            assert ("kept 0." in out) and (own in row["ratios"]) is (row["m"] != 72)
+            assert (row["tflops"] is None) is (row["function"] != "mm")
 
 
 def test_the_command_line_measures(tmp_path, capsys):
