@@ -2,9 +2,8 @@
 
 Some virtual machines list AMX among the features of the CPU and refuse its instructions. oneDNN,
 which computes torch's bf16 linear on the CPU, trusts the list, and the process ends with SIGILL.
-ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX. oneDNN reads the variable at its first use and not when
-torch is imported, so `avoid_forbidden_amx` must run before the first product of torch. tcgemm's own
-CPU kernels have no AMX code and need none of this.
+ONEDNN_MAX_CPU_ISA keeps oneDNN from AMX. oneDNN reads the variable at its first use, so
+`avoid_forbidden_amx` must run before the first product of torch. tcgemm's kernels have no AMX code.
 
 The value is the highest one below AMX that the CPU has, because torch asks the CPU and not oneDNN
 what it may call. AVX512_CORE_BF16 keeps oneDNN from AVX512-FP16, without which it has no fp8

@@ -35,9 +35,7 @@ from tcgemm.typing import Activation
 
 # How many of cuSPARSELt's algorithms are timed here, for dtypes with which its own search ends the
 # process. On an H200 (cuSPARSELt 0.8.0, driver 580), the f16 algorithms from number 36 on end with
-# an illegal instruction, and at 512^3 one of the first 36 does not terminate. bf16 has 21
-# algorithms. The algorithm that the search finds for bf16 has half the rate of the best one for
-# f16. One f16 call takes a third of a second of host time.
+# an illegal instruction, and at 512^3 one of the first 36 does not terminate. bf16 has 21.
 SAFE_ALGORITHMS = {torch.float16: 21}
 
 
@@ -118,16 +116,8 @@ def product(
         result = torch._int_mm(a, b, out=out)
     elif a.dtype in FP8:
         scale_a, scale_b = scales
-        result = torch._scaled_mm(
-            a,
-            b,
-            scale_a,
-            scale_b,
-            bias=bias,
-            out_dtype=torch.bfloat16,
-            use_fast_accum=fast,
-            out=out,
-        )
+        options: Any = {"bias": bias, "out_dtype": torch.bfloat16, "out": out}
+        result = torch._scaled_mm(a, b, scale_a, scale_b, use_fast_accum=fast, **options)
     elif op == "linear":
         result = F.linear(a, b.mT, bias)
     else:
@@ -197,19 +187,14 @@ class CusparseltGemm:
         self.options = {"transpose_result": True}  # a row-major (M, N), as tcgemm returns
         if x.dtype.itemsize == 1:
             self.options["out_dtype"] = out_dtype or dtypes.result(x.dtype)
+        first, product = (self.compressed[0], x.t()), torch._cslt_sparse_mm
         if x.dtype not in SAFE_ALGORITHMS:
-            search = torch._cslt_sparse_mm_search
-            self.options["alg_id"] = search(self.compressed[0], x.t(), **self.options)
+            self.options["alg_id"] = torch._cslt_sparse_mm_search(*first, **self.options)
             return
         times: dict[int, float] = {}
         with contextlib.suppress(RuntimeError):  # there are fewer algorithms
             for algorithm in range(SAFE_ALGORITHMS[x.dtype]):
-                call = functools.partial(
-                    torch._cslt_sparse_mm,
-                    *(self.compressed[0], x.t()),
-                    **self.options,
-                    alg_id=algorithm,
-                )
+                call = functools.partial(product, *first, **self.options, alg_id=algorithm)
                 times[algorithm] = replayed_us(call)
         self.options["alg_id"] = min(times, key=times.__getitem__)
 
@@ -253,7 +238,6 @@ class Int4Gemm:
         self.weights: list[tuple[Tensor, Tensor]] = []
 
     def _weight(self) -> tuple[Tensor, Tensor]:
-        """(codes in torch's order, scales with zeros)."""
         device = self.x[0].device
         codes = torch.randint(0, 256, (self.n, self.k // 2), device=device, dtype=torch.uint8)
         shape = (self.k // self.group, self.n, 2)

@@ -44,11 +44,8 @@ def now() -> str:
 
 
 def facts(device: torch.device | str) -> dict[str, Any]:
-    """The conditions that all rows of a run share, such as GPU, driver, versions and date.
-
-    `clocks` has the largest clocks in MHz and the power limit in W. `driver` and `clocks` are None
-    on the CPU and where nvidia-smi does not answer.
-    """
+    """The conditions that all rows of a run share: GPU, driver, versions, date, and the largest
+    `clocks` in MHz with the power limit in W. Without nvidia-smi, driver and clocks are None."""
     driver, clocks = _driver(device) if torch.device(device).type == "cuda" else (None, None)
     return {
         "gpu": gpu_name(device),
@@ -78,9 +75,6 @@ def _driver(device: torch.device | str) -> tuple[str | None, dict[str, float] | 
     with contextlib.suppress(OSError, subprocess.SubprocessError, IndexError):
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout
         driver, *values = (part.strip() for part in answer.splitlines()[0].split(","))
-        limits = {}
-        for name, value in zip(QUERY, values, strict=False):
-            with contextlib.suppress(ValueError):  # "[N/A]"
-                limits[name] = float(value)
-        return driver, limits
+        pairs = zip(QUERY, values, strict=False)
+        return driver, {name: float(x) for name, x in pairs if x.replace(".", "", 1).isdigit()}
     return None, None

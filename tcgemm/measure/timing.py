@@ -61,8 +61,8 @@ def events_us(function: Callable[[], object]) -> float:
 @contextlib.contextmanager
 def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
     """One candidate on a GPU, in a graph of calls, each on the next operand set."""
-    # The first call creates library handles and workspaces and sets kernel attributes. These
-    # are forbidden in a capture. torch requires a side stream for the warm-up before a capture.
+    # The first call creates handles and workspaces and sets kernel attributes, which is forbidden
+    # in a capture. torch requires a side stream for the warm-up before a capture.
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -193,10 +193,9 @@ def host_time(
     """Measures the host time of one call of each candidate: {name: call} -> {name: Timing}.
 
     There is no CUDA graph, and no call waits for a kernel: 50 calls fit into the launch queue, and
-    the GPU is synchronised between batches, outside the timed region. On the CPU there is no queue,
-    so this is the time of the call. As many calls run untimed before each batch, because the calls
-    of another candidate evict code and data from the caches: after calls of half a millisecond, a
-    call of tcgemm takes 2 to 4 us longer.
+    the GPU is synchronised between batches, outside the timed region. As many calls run untimed
+    before each batch, because another candidate evicts code and data from the caches: after calls
+    of half a millisecond, a call of tcgemm takes 2 to 4 us longer.
     """
     cuda = torch.device(device).type == "cuda"
 

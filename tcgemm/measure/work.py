@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -53,9 +53,7 @@ def in_one_call(case: Case) -> bool:
     return case.op == "linear" and case.epilogue in IN_ONE_CALL and case.dtype not in FLOAT8
 
 
-def sparse_baseline(
-    case: Case,
-) -> type[baseline.CusparseltGemm] | type[baseline.SemiStructuredLinear] | None:
+def sparse_baseline(case: Case) -> Any:
     """The class of tcgemm.measure.baseline for a sparse case, or None."""
     if "sparse" not in case.terms or case.dtype == "tf32":
         return None

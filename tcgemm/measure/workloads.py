@@ -80,7 +80,7 @@ class Workload:
     weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
     b: Sequence[Any]  # the second operand of each set, as tcgemm takes it
     linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
-    sparse_call: baseline.CusparseltGemm | baseline.SemiStructuredLinear | None
+    sparse_call: Any  # cuSPARSELt, once it was called
 
     def __init__(self, case: Case, device: torch.device | str) -> None:
         self.case, self.device = case, torch.device(device)
