@@ -27,7 +27,6 @@ def test_the_figures_are_those_of_the_results(tmp_path):
 
 
 def test_the_stored_sums_are_those_of_the_emulator():
-    """A part of benchmarks/results/numerics/emulated.json, computed again."""
     content = sums.emulated()
     machines = [machine.emulated(name) for name in ("A100", "H200")]
     assert content["tables"] == [low_precision.run(machines).facts()]
@@ -40,16 +39,15 @@ def test_the_stored_sums_are_those_of_the_emulator():
 
 
 def test_a_swap_is_shown_by_its_current_rows():
-    rows = [
-        row_of_model("swap", name, us, blocks=blocks, tokens=1, facts=facts)
-        for blocks, us, facts in (
-            (6, 100.0, {"held_bytes": 1e9, current.OUTDATED: "older"}),
-            (8, 200.0, {"held_bytes": 2e9, "error": 0.01}),
-        )
-        for name in ("torch", "Linear")
-    ]
-    both = models.swap_table(Results.of(rows, HEADER))
-    assert "200 us" in both and "100 us" not in both and "swap_h200.svg" in both
-    assert both == models.swap_table(Results.of(rows[2:], HEADER))
-    assert "| Linear | 200 us | 2.00 GB |" in both
-    assert models.swap_table(Results.of(rows[:2], HEADER)) == models.swap_table(Results()) == ""
+    def table(**times):
+        early = {"facts": {"held_bytes": 1e9, current.OUTDATED: "older"}}
+        late = {"facts": {"held_bytes": 2e9, "error": 0.01}, "blocks": 8}
+        fields = {"early": early, "late": late}
+        rows = [
+            row_of_model("swap", "Linear", us, tokens=1, **fields[n]) for n, us in times.items()
+        ]
+        return models.swap_table(Results.of(rows, HEADER))
+
+    both = table(early=100.0, late=200.0)
+    assert both == table(late=200.0) and "| Linear | 200 us | 2.00 GB |" in both
+    assert "swap_h200.svg" in both and table(early=100.0) == table() == ""

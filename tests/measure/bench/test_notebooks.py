@@ -6,9 +6,6 @@ from benchmarks import run_notebooks
 
 from support.samples import some
 
-TABLES = {"quickstart": 3}  # tables that a run shows, and words that it prints
-SAID = {"quickstart": ("swapped",)}
-
 
 @some("name", sorted(run_notebooks.PATHS), ["quickstart"])
 def test_it_runs(name):
@@ -18,8 +15,9 @@ def test_it_runs(name):
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     texts = [str(part.get("text", "")) + str(part.get("data", "")) for part in outputs]
     assert any(part.output_type == "stream" for part in outputs)
-    assert sum(text.count("<table") for text in texts) >= TABLES.get(name, 0)
-    assert all(any(word in text for text in texts) for word in SAID.get(name, ()))
+    if name == "quickstart":
+        assert sum(text.count("<table") for text in texts) >= 3
+        assert any("swapped" in text for text in texts)
 
 
 def test_unknown_notebook(capsys):

@@ -1,12 +1,9 @@
 """The pages and pictures that are written of results and of error tables."""
 
-import shutil
-
 import pytest
 
 from benchmarks import RESULTS, current, report, targets
-from benchmarks.experiments import errors
-from benchmarks.report import f32_picture, f32_table, models, overview, tables
+from benchmarks.report import f32_picture, models, overview, tables
 from tcgemm.measure import results, work
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import Results
@@ -18,54 +15,49 @@ from support.source_tree import ROOT
 FILES = sorted(RESULTS.glob("*.json"))
 
 
-@pytest.fixture
-def folder(tmp_path):
+def test_report_writes_between_the_markers(tmp_path):
     pages = report_pages(tmp_path, f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    synthetic().save(pages.folder / "h200.json")
-    return pages
-
-
-def test_report_writes_between_the_markers(folder):
-    folder.write()
-    for page in (folder.readme, folder.page):
-        text = page.read_text()
+    pictures = tmp_path / report.PICTURES
+    pictures.mkdir(parents=True)
+    for gpu in ("h100", "h200"):
+        measured = synthetic()
+        measured.header = HEADER | {"gpu": f"NVIDIA {gpu.upper()}"}
+        measured.save(pages.folder / f"{gpu}.json")
+        (pictures / f"ratios_{gpu}.svg").touch()
+    pages.write()
+    readme, page = (path.read_text() for path in (pages.readme, pages.page))
+    for text in (readme, page):
         assert text.startswith(f"before\n{report.BEGIN}")
-        assert text.endswith(f"{report.END}\nafter\n")
-        assert "\nold\n" not in text
-    first = folder.page.read_text()
-    assert "| 4095^3 | " in first and "**4.00**" in first
-    assert "| 32 of 64^3 | " in (folder.folder / "h200.md").read_text()
-    folder.write()
-    assert folder.page.read_text() == first
-    folder.page.write_text("no markers")
+        assert text.endswith(f"{report.END}\nafter\n") and "\nold\n" not in text
+    assert "| 4095^3 | " in page and "**4.00**" in page
+    assert "| 32 of 64^3 | " in (pages.folder / "h200.md").read_text()
+    assert "(pictures/ratios_h100.svg)" in page and "(pictures/ratios_h200.svg)" in page
+    assert "(docs/pictures/ratios_h200.svg)" in readme and "ratios_h100" not in readme
+    pages.write()
+    assert pages.page.read_text() == page
+    case = work.case_fields(cases_of("squares")[0], "cuda")
+    failed = work.failed(case, RuntimeError("No kernel fits.\nmore"))
+    assert failed["why"] == "tcgemm failed: No kernel fits."
+    Results.of([failed | {"commit": "def"}], HEADER).save(tmp_path / "shard")
+    pages.write("--merge", str(tmp_path / "shard"))
+    assert "1 cases failed" in pages.page.read_text()
+    pages.page.write_text("no markers")
     with pytest.raises(ValueError, match="lacks the lines"):
-        folder.write()
+        pages.write()
 
 
 def test_pages_are_those_of_the_results():
-    """README.md, docs/performance.md and the pages of results/."""
     pages = report.pages(ROOT, RESULTS)
     assert len(pages) > 3
     for path, text in pages.items():
         assert path.read_text() == text, f"{path} is old: run python -m benchmarks report"
 
 
-def test_report_merges_shards_and_shows_failures(folder):
-    case = cases_of("squares")[0]
-    failed = work.failed(work.case_fields(case, "cuda"), RuntimeError("No kernel fits.\nmore"))
-    assert failed["why"] == "tcgemm failed: No kernel fits."
-    path = folder.folder / "elsewhere.txt"
-    Results.of([failed | {"commit": "def"}], {"gpu": "NVIDIA H200", "torch": "2"}).save(path)
-    folder.write("--merge", str(path))
-    assert "1 cases failed" in folder.page.read_text()
-
-
 def test_every_stored_product_has_a_table():
     for path in FILES:
         rows = overview.of_products(Results.load(path)).rows
-        table_rows = [row for section in tables.SECTIONS for row in section.rows(rows)]
-        names = {results.key(row) for row in table_rows}
-        assert all(results.key(row) in names or ":" in row["set"] for row in rows)
+        shown = [row for section in tables.SECTIONS for row in section.rows(rows)]
+        assert {results.key(row) for row in shown} == {results.key(row) for row in rows}
 
 
 def test_the_stored_results_are_small():
@@ -108,36 +100,29 @@ def test_a_row_is_stale_without_todays_kernel_cluster_or_slices():
     today = row(case, 10.0, {TORCH: 1.0})
     launch = today["kernel"]
     kernel, _, division = launch.partition("@")
-    for name, is_stale in (
-        (launch, False),
-        (kernel, False),  # a row from before the cluster and the slices were stored
-        (f"{kernel}@{'4' if division[0] != '4' else '1'}{division[1:]}", True),
-        (f"{launch}0", True),
-        ("sm80_bf16_f32_64x64x64_w1_s4_tn", True),
+    for fields, is_stale in (
+        ({"kernel": launch}, False),
+        ({"kernel": kernel}, False),  # from before the cluster and the slices were stored
+        ({"kernel": f"{kernel}@{'4' if division[0] != '4' else '1'}{division[1:]}"}, True),
+        ({"kernel": f"{launch}0"}, True),
+        ({"kernel": "sm80_bf16_f32_64x64x64_w1_s4_tn"}, True),
+        ({"facts": {current.OUTDATED: "its weight was loaded early"}}, True),
+        (row(next(case for case in cases_of("squares") if not case.graph), 10.0), False),
+        (row(cases_of("squares", kernel="sm80")[0], 10.0), False),
     ):
-        assert current.is_stale(today | {"kernel": name}, "NVIDIA H200") == is_stale, name
-    early = today | {"facts": {current.OUTDATED: "its weight was loaded early"}}
-    assert current.is_stale(early, "NVIDIA H200")
-    unknown = today | {"kernel": "sm120_bf16"}  # the planner does not know this GPU
-    assert not current.is_stale(unknown, "NVIDIA RTX PRO 6000")
-    host = row(next(c for c in cases_of("squares") if not c.graph), 10.0, {TORCH: 1.0})
-    forced = row(next(iter(cases_of("squares", kernel="sm80"))), 10.0, {TORCH: 1.0})
-    assert forced["kernel"].startswith("sm80_")
-    assert not any(current.is_stale(one, "NVIDIA H200") for one in (host, forced))
+        assert current.is_stale(today | fields, "NVIDIA H200") == is_stale, fields
+    assert not current.is_stale(today | {"kernel": "sm120_bf16"}, "a GPU without a plan")
 
 
 def test_stale_rows_have_a_mark_and_a_footnote():
     one, two = (row(case, 10.0, {TORCH: 0.5}) for case in cases_of("small-m")[:2])
     two["kernel"] = "sm80_bf16_f32_64x64x64_w1_s4_tn"
-    (title, table) = tables.parts(Results.of([one, two], HEADER), True)
+    title, table = tables.parts(Results.of([one, two], HEADER), True)
     assert table.count(current.MARK) == 2 and table.endswith(current.FOOTNOTE)
-    marked = next(
-        line for line in table.splitlines() if line.startswith(f"| {tables.size_of(two)}")
-    )
-    assert title == "### Few rows" and f"**0.50** {current.MARK}" in marked
+    line = f"| {tables.size_of(two)} | 10 us, **0.50** {current.MARK} |"
+    assert title == "### Few rows" and line in table.splitlines()
     assert overview.summary(Results.of([one, two], HEADER)).count("0.50") == 1
-    (title, table) = tables.parts(Results.of([one], HEADER), True)
-    assert current.MARK not in table
+    assert current.MARK not in tables.parts(Results.of([one], HEADER), True)[1]
 
 
 def test_a_stale_model_has_a_mark():
@@ -156,66 +141,15 @@ def test_a_stale_model_has_a_mark():
     assert [one["function"] for one in models.shown(Results.of(rows, HEADER))] == ["torch"]
 
 
-@pytest.fixture(scope="module")
-def found():
-    """Rows of the set errors as of an H200, of exact results."""
-
-    def product(a, b):
-        return (a.double() @ b.double()).float()
-
-    rows = [
-        errors.measure(data, layout, 16, 16, k, "cpu", gemm=product)
-        for data in f32_table.TITLES
-        for layout in errors.LAYOUTS
-        for k in f32_table.SHOWN
-    ]
-    for one in rows:
-        one["kernel"] = current.planned(work.case_from(one), "H200")[1]
-        one["commit"] = "abc"
-    return Results.of(rows, HEADER)
-
-
-def test_pages_have_errors_and_rates(tmp_path, found):
-    pages = report_pages(tmp_path)
-    highest().save(pages.folder / "h200.json")
-    found.save(tmp_path / "shard.json")
-    pages.write("--merge", str(tmp_path / "shard.json"))
-    every = (pages.folder / "h200.md").read_text()
-    line = "| f32 2048 to 8192 x torch.mm | 4.00 | **4.000** (4.000-4.000) | 4.000 | 0.90 | met |"
-    assert line in every
-    for text in (pages.page.read_text(), every):
-        assert "us, **4.00** (4.00-4.00), 1.10 |" in text
-        count = 12 * (len(f32_table.TITLES) - len(errors.NOT_COMPARED))
-        assert f"{count} are right and err at most as torch's, max and rms." in text
-    highest().save(pages.folder / "h200.json")
-    pages.write()  # without rows of errors, pages have the rates alone
-    assert "2^±20 an element" not in pages.page.read_text()
-
-
-def test_pages_of_two_gpus_show_pictures_of_their_own(folder):
-    shutil.copy(folder.folder / "h200.json", folder.folder / "h100.json")
-    pictures = folder.root / report.PICTURES
-    pictures.mkdir(parents=True)
-    for gpu in ("h100", "h200"):
-        (pictures / f"ratios_{gpu}.svg").touch()
-    other = Results.load(folder.folder / "h100.json")
-    other.header["gpu"] = "NVIDIA H100"
-    other.save(folder.folder / "h100.json")
-    folder.write()
-    text = folder.page.read_text()
-    assert "(pictures/ratios_h100.svg)" in text and "(pictures/ratios_h200.svg)" in text
-    assert "(docs/pictures/ratios_h200.svg)" in folder.readme.read_text()
-    assert "ratios_h100" not in folder.readme.read_text()
-
-
-def test_a_picture_of_errors_and_rates(found):
+def test_a_picture_of_errors_and_rates():
     pytest.importorskip("matplotlib")
 
-    def titles(measured):
-        figure = f32_picture.errors_and_rates(measured)
-        return {axes.get_title(loc="left") for axes in figure.axes}
+    def titles(rows):
+        figure = f32_picture.errors_and_rates(Results.of(rows, HEADER))
+        return {axes.get_title(loc="left") for axes in figure.axes} if figure else None
 
+    stored = Results.load(RESULTS / "h200.json").rows
+    found = [one for one in stored if one["set"] == "errors"]
     assert "normal" in titles(found) and "TFLOPS, TN" not in titles(found)
-    both = Results.of([*found.rows, *highest().rows], HEADER)
-    assert {"TFLOPS, TN", "TFLOPS, NN", "normal"} <= titles(both)
-    assert f32_picture.errors_and_rates(highest()) is None
+    assert {"TFLOPS, TN", "TFLOPS, NN", "normal"} <= titles([*found, *highest().rows])
+    assert titles(highest().rows) is None
