@@ -19,7 +19,7 @@ COMMANDS = {
     "run": "benchmarks.run",
     "merge": "benchmarks.merge",
     "report": "benchmarks.report",
-    "rows": "benchmarks.rows",
+    "rows": "benchmarks.recording",
     "fit": "benchmarks.fit",
     "pictures": "benchmarks.report.pictures",
     "figures": "benchmarks.report.figures",

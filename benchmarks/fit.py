@@ -4,16 +4,15 @@
     python -m benchmarks fit rows.json --worst 20   more of the problems with the worst choices
     python -m benchmarks fit --search kFill,kStore  proposes values of these constants
 
-The first lines say how much longer than the fastest launch the planner's choice takes. The tables
-compare the measured times of launches with their estimates. "all" is the mean of measured over
-estimated; "of the problem" is the same relative to the mean of the problem, which alone decides the
-choice: above 1, the planner prefers these launches too much.
+The first lines say how much longer than the fastest launch the choice takes. In the tables "all" is
+the mean of measured over estimated time; "of the problem" is the same relative to the mean of the
+problem, which alone decides the choice: above 1, the planner prefers these launches too much.
 
---search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library,
-and keeps the values that lower the score of the fitted half: the mean loss, and a tenth of
-the largest one. A choice that was not measured counts with a loss of 10 %; `rows --resume` measures
-it afterwards. It prints the values, puts the file back and builds again. The build is one for the
-CPU, so run it in a checkout of its own. The other half is not looked at: test_choice.py tests it.
+--search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library, and keeps
+the values that lower the score of the fitted half: the mean loss, and a tenth of the largest one. A
+choice that was not measured counts with a loss of 10 %; `rows --resume` measures it afterwards. The
+values are printed, and the file and the library are put back. The build is one for the CPU, so run
+it in a checkout of its own.
 """
 
 import itertools
@@ -43,10 +42,8 @@ BUILD = f"TCGEMM_CUDA=0 {sys.executable} setup.py -q build_ext --inplace"
 
 def halves(data: Recording) -> dict[str, list[Problem]]:
     """The problems that constants are fitted to, and the others."""
-    return {
-        "fitted": [problem for problem in data.problems if problem.index % 2 == 0],
-        "held out": [problem for problem in data.problems if problem.index % 2 == 1],
-    }
+    names = enumerate(("fitted", "held out"))
+    return {name: [one for one in data.problems if one.index % 2 == rest] for rest, name in names}
 
 
 def quality(part: list[Problem]) -> str:
@@ -94,14 +91,6 @@ def tables(problems: Iterable[Problem]) -> list[str]:
             every, relative = map(statistics.geometric_mean, zip(*members, strict=True))
             text.append(f"  {group:52} {len(members):4}  {every:5.3f}  {relative:5.3f}")
     return text
-
-
-def report(data: Recording, count: int) -> list[str]:
-    """The text about one recording."""
-    text = [f"{data.header['device']}, seed {data.header['seed']}"]
-    for name, part in halves(data).items():
-        text += [f"{name}: {quality(part)}", *worst(part, count)]
-    return text + tables(halves(data)["fitted"])
 
 
 def score(paths: list[Path]) -> float:
@@ -173,6 +162,10 @@ def main(argv=None):
         parser.error("there is no recording; measure one with python -m benchmarks rows.")
     if options.search:
         propose(command_line.comma(options.search), paths)
-    else:
-        print("\n".join(line for data in recordings for line in report(data, options.worst)))
+        return 0
+    for data in recordings:
+        print(f"{data.header['device']}, seed {data.header['seed']}")
+        for name, part in halves(data).items():
+            print(f"{name}: {quality(part)}", *worst(part, options.worst), sep="\n")
+        print(*tables(halves(data)["fitted"]), sep="\n")
     return 0

@@ -1,17 +1,22 @@
-"""Recordings of the planner's problems: the times of the kernels on drawn problems.
+"""Measures the kernels on problems that a seed draws, for the planner's constants and tests.
+
+    python -m benchmarks rows --minutes 8 --resume      what is missing, for eight minutes
+
+The candidates of tcgemm.tune whose estimates are up to three times the best one are measured as
+there: each is checked against float64 and runs for 0.1 s; then the three fastest launches and the
+planner's choice run for 1 s, in alternating order. tests/data/rows/<device>.json has both times:
 
     {"header":   {"gpu": ..., "device": "H200", "seed": 1, ...}
      "problems": [{"index": 0, "dtype": "bf16", "layout": "TN", "m": ..., "n": ..., "k": ...,
                    "epilogue": "bias", "commits": [...],
                    "us": {"kernel@2/1": [41.2, 40.9], "kernel@1/1": [55.3, null]}}]}
 
-`python -m benchmarks rows` writes tests/data/rows/<device>.json. A launch is a kernel with the CTAs
-of its cluster and the slices of k, because a plan has all three: "kernel@2/4", with a "c" behind it
-if the cluster adds the slices. The first time is from a tenth of a second of each launch. The
-second is from a second of the fastest launches and of the planner's choice, in alternating order.
+A launch is a kernel with the CTAs of its cluster and the slices of k: "kernel@2/4", with a "c"
+behind it if the cluster adds the slices. Problems with an even index are for fitting the planner's
+constants. The others test its choices, without a GPU (tests/plan/test_choice.py).
 
-Problems with an even index are for fitting the planner's constants. The others test its choices,
-without a GPU (tests/plan/test_choice.py).
+The file is written after each problem, so a run that is killed loses one. --resume measures what
+the file lacks, whatever commit it was measured at: new problems, new kernels, another choice.
 """
 
 from __future__ import annotations
@@ -19,16 +24,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import operator
 import random
 import statistics
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import RESULTS
-from tcgemm.measure import drawn, name_of, results
+from tcgemm.measure import command_line, drawn, machine, name_of, results
 from tcgemm.measure.case import Case
 from tcgemm.measure.operands import LAYOUTS
-from tcgemm.measure.tune import measure
+from tcgemm.measure.tune import measure as tuning
 from tcgemm.measure.workloads import Workload
 from tcgemm.typing import Layout
 
@@ -38,6 +45,7 @@ SMALLEST, LARGEST = 64, 16384
 DTYPES = ("bf16", "bf16", "f16", "e4m3")  # each is drawn as often as it is here
 EPILOGUES = ("", "", "bias", "bias+gelu_tanh")
 NEAR = 3.0  # launches whose estimate is more times the least one are left out
+ROUGH_MS, FINE_MS = 100.0, 1000.0  # of one launch
 
 
 @dataclasses.dataclass
@@ -63,7 +71,7 @@ class Problem:
     def case(self) -> Case:
         """The problem as a case of the benchmarks; e4m3 has fast sums and a scale a tensor."""
         is_float8 = self.dtype == "e4m3"
-        terms = filter(None, ("tensor-scales" if is_float8 else "", self.epilogue))
+        terms = ["tensor-scales", self.epilogue] if is_float8 else [self.epilogue or "none"]
         options = {"accumulation": "fast" if is_float8 else "", "epilogue": "+".join(terms)}
         return Case("mm", self.dtype, self.layout, self.m, self.n, self.k, **options)
 
@@ -75,17 +83,17 @@ class Problem:
     @functools.cached_property
     def choice(self) -> str:
         """The launch that the planner chooses."""
-        return name_of(measure.ask(self.work, device=self.device))
+        return name_of(tuning.ask(self.work, device=self.device))
 
     @functools.cached_property
     def launches(self) -> list[str]:
         """The planner's choice, and its candidates."""
-        plan = measure.ask(self.work, device=self.device)
-        return [self.choice, *measure.candidates(self.work, plan, self.device, NEAR)]
+        plan = tuning.ask(self.work, device=self.device)
+        return [self.choice, *tuning.candidates(self.work, plan, self.device, NEAR)]
 
     def estimate(self, launch: str) -> float:
         """The planner's estimate of a launch in us."""
-        return measure.ask(self.work, launch, self.device).microseconds or 0.0
+        return tuning.ask(self.work, launch, self.device).microseconds or 0.0
 
     @property
     def times(self) -> dict[str, float]:
@@ -107,11 +115,9 @@ class Problem:
     def line(self) -> str:
         """The problem, its fastest launch, and the loss of the planner's choice."""
         us, best = min((us, launch) for launch, us in self.times.items())
-        text = f"{self!s:48} {us:9.2f} us {best}"
-        if self.choice == best:
-            return text
         share = "not measured" if self.loss is None else f"+{100 * self.loss:.1f} %"
-        return f"{text}; choice {share}: {self.choice}"
+        choice = "" if self.choice == best else f"; choice {share}: {self.choice}"
+        return f"{self!s:48} {us:9.2f} us {best}{choice}"
 
 
 class Recording(NamedTuple):
@@ -121,15 +127,14 @@ class Recording(NamedTuple):
     problems: list[Problem]
 
 
-def draw(device: str, seed: int = SEED, count: int = PROBLEMS) -> list[Problem]:
+def draw(device: str, seed: int = SEED) -> list[Problem]:
     """The problems of a seed, without times."""
-    source = random.Random(f"rows {seed}")
-    problems: list[Problem] = []
-    while len(problems) < count:
+    source, problems = random.Random(f"rows {seed}"), []
+    for index in range(PROBLEMS):
         dtype, epilogue = source.choice(DTYPES), source.choice(EPILOGUES)
         layout = "TN" if dtype == "e4m3" else source.choice(LAYOUTS)
         sizes = drawn.shape(source, SMALLEST, LARGEST, drawn.STEPS.get(dtype, drawn.STEP))
-        problems.append(Problem(device, len(problems), dtype, layout, *sizes, epilogue))
+        problems.append(Problem(device, index, dtype, layout, *sizes, epilogue))
     return problems
 
 
@@ -149,10 +154,63 @@ def load(path: Path) -> Recording:
 
 def save(recording: Recording, path: Path) -> None:
     """Writes a file with one problem per line."""
-    problems = [
-        dataclasses.asdict(problem)
-        for problem in sorted(recording.problems, key=lambda problem: problem.index)
-    ]
+    problems = [dataclasses.asdict(problem) for problem in recording.problems]
+    problems.sort(key=operator.itemgetter("index"))
     for fields in problems:
         del fields["device"]
     results.write(path, {"header": recording.header, "problems": problems})
+
+
+def is_done(problem: Problem) -> bool:
+    """Has the problem all times?"""
+    return set(problem.launches) <= problem.us.keys() and problem.us[problem.choice][1] is not None
+
+
+def measure(problem: Problem, commit: str) -> Problem:
+    """The problem with the times that it lacked, and all fine ones anew: two days differ by 1 %."""
+    known = {launch: us for launch, (us, _) in problem.us.items()}
+    missing = [launch for launch in problem.launches if launch not in known]
+    work, choice = Workload(problem.case, "cuda"), problem.choice
+    rough, fine, wrong = tuning.check_and_time(work, choice, missing, (ROUGH_MS, FINE_MS), known)
+    for launch, reason in wrong.items():
+        print(f"  {launch}: {reason}")
+    commits = list(dict.fromkeys([*problem.commits, commit]))
+    us = {launch: [us, fine.get(launch)] for launch, us in rough.items()}
+    return dataclasses.replace(problem, commits=commits, us=us)
+
+
+def main(argv=None):
+    parser = command_line.parser("benchmarks rows", __doc__)
+    parser.add_argument("--seed", type=int, default=SEED, help="of the problems (1)")
+    parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
+    parser.add_argument("--resume", action="store_true", help="measure what the file lacks")
+    parser.add_argument("--out", type=Path, help="the file; without it tests/data/rows/<gpu>.json")
+    parser.add_argument("--commit", help="the measured commit, where there is no git")
+    options = parser.parse_args(argv)
+    gpu = machine.known_gpu("cuda")
+    if gpu is None:
+        name = machine.gpu_name("cuda")
+        raise SystemExit(f"The planner does not know this GPU ({name}): docs/dev/devices.md.")
+    selection = draw(gpu["name"], options.seed)
+    path = options.out or path_of(gpu["name"])
+    recorded = load(path)
+    seed = recorded.header.get("seed", options.seed)
+    if seed != options.seed:
+        raise SystemExit(f"{path} has the problems of seed {seed}; pass --seed {seed}, or --out.")
+    measured = {problem.index: problem for problem in recorded.problems}
+    if options.resume:
+        known = [measured.get(problem.index, problem) for problem in selection]
+        selection = [problem for problem in known if not is_done(problem)]
+        selection.sort(key=lambda problem: problem.loss is not None)
+    commit = options.commit or results.commit()
+    header = {**machine.facts("cuda"), "device": gpu["name"], "seed": options.seed}
+    stop = time.monotonic() + 60 * options.minutes
+    print(f"{len(selection)} problems of seed {options.seed} -> {path}")
+    for problem in selection:
+        if time.monotonic() > stop:
+            print(f"{options.minutes:g} minutes are over; --resume goes on.")
+            break
+        measured[problem.index] = outcome = measure(problem, commit)
+        save(Recording(header, list(measured.values())), path)
+        print(outcome.line, flush=True)
+    return 0

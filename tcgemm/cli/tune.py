@@ -9,7 +9,6 @@ The function of --model takes no argument and returns a torch.nn.Module. Python 
 `import` does, also in the current folder. The file is in the folder TCGEMM_CACHE_DIR.
 """
 
-import argparse
 import pkgutil
 import sys
 from typing import Any
@@ -24,23 +23,6 @@ from tcgemm.measure import command_line, tune
 def numbers(text: str) -> list[int]:
     """The whole numbers of a list that commas separate."""
     return [int(word) for word in command_line.comma(text)]
-
-
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options of a command line."""
-    parser = command_line.parser("tcgemm tune", __doc__)
-    actions = parser.add_mutually_exclusive_group(required=True)
-    actions.add_argument("--shapes", type=command_line.comma, help=products.SHAPES)
-    actions.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
-    actions.add_argument("--show", action="store_true", help="print what is stored")
-    actions.add_argument("--clear", action="store_true", help="remove what is stored")
-    parser.add_argument("--rows", type=numbers, help="rows of a layer's input, with --model")
-    products.add_options(
-        parser,
-        seconds="time of each of the fastest kernels (0.3)",
-        device="the GPU (the current one)",
-    )
-    return parser.parse_args(arguments)
 
 
 def model_of(text: str) -> Any:
@@ -66,7 +48,19 @@ def model_of(text: str) -> Any:
 
 def run(arguments: list[str]) -> int:
     """Prints the table; 1 if a product could not be measured, or a kernel's result is wrong."""
-    options = parse(arguments)
+    parser = command_line.parser("tcgemm tune", __doc__)
+    actions = parser.add_mutually_exclusive_group(required=True)
+    actions.add_argument("--shapes", type=command_line.comma, help=products.SHAPES)
+    actions.add_argument("--model", help="MODULE:FUNCTION, which returns a torch.nn.Module")
+    actions.add_argument("--show", action="store_true", help="print what is stored")
+    actions.add_argument("--clear", action="store_true", help="remove what is stored")
+    parser.add_argument("--rows", type=numbers, help="rows of a layer's input, with --model")
+    products.add_options(
+        parser,
+        seconds="time of each of the fastest kernels (0.3)",
+        device="the GPU (the current one)",
+    )
+    options = parser.parse_args(arguments)
     if options.show:
         print(tune.stored())
         return 0

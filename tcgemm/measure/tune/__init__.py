@@ -1,9 +1,8 @@
 """tcgemm.tune: measures which kernels are fastest on this GPU, and keeps the choices in a file.
 
-api.py       the function
-products.py  shapes, or the linear layers of a model -> the products to measure
-measure.py   the kernels that compute a product: their estimates, checks and times; the choice
-result.py    Tuning: the table
+api.py      the function; shapes, or the linear layers of a model -> the products to measure
+measure.py  the kernels that compute a product: their estimates, checks and times; the choice
+result.py   Tuning: the table
 
 tcgemm/ops/tuned.py has the file, and gives the choices to the planner.
 """

@@ -1,9 +1,8 @@
-"""The candidates of a product; checks each result, times the right ones, and chooses.
+"""The candidates of a product: all are checked and timed, and the fastest ones once more.
 
-check     every candidate, and the planned kernel, against float64, into memory that held NaN
-rough     ROUGH_MS of each candidate whose result is right
-fine      `seconds` of the FINALISTS fastest and of the planned kernel, in alternating slices
-choose    the fastest, if it gains more than NOISE on the planned kernel in the same measurement
+Each is checked against float64, in memory that held NaN. Those with right results are timed for
+ROUGH_MS, and the FINALISTS fastest and the planned one for `seconds`, in alternating slices. The
+fastest is chosen if it gains more than NOISE on the planned kernel.
 """
 
 from __future__ import annotations
@@ -97,25 +96,21 @@ def times(work: Workload, kernels: Iterable[str], ms: float) -> Times:
 
 
 def check_and_time(
-    work: Workload,
-    planned: str,
-    kernels: Iterable[str],
-    rough_ms: float,
-    fine_ms: float,
-    known: Times | None = None,
+    work: Workload, planned: str, kernels: Iterable[str], ms: tuple[float, float], known: Times
 ) -> tuple[Times, Times, dict[str, str]]:
     """(the rough times, the fine ones of the fastest kernels and of the planned one, {wrong kernel:
     why its result cannot be used}).
 
-    known: the rough times of kernels that were measured before.
+    ms: for how long each rough and each fine time is measured. known: the rough times of kernels
+    that were measured before.
     """
     faults = {kernel: why_wrong(work, kernel) for kernel in kernels}
     right = [kernel for kernel, fault in faults.items() if not fault]
-    rough = (known or {}) | times(work, right, rough_ms)
+    rough = known | times(work, right, ms[0])
     fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
     finalists = [kernel for kernel in dict.fromkeys([planned, *fastest]) if kernel in rough]
     wrong = {kernel: fault for kernel, fault in faults.items() if fault}
-    return rough, times(work, finalists, fine_ms), wrong
+    return rough, times(work, finalists, ms[1]), wrong
 
 
 def measure(work: Workload, seconds: float) -> Row:
@@ -126,7 +121,7 @@ def measure(work: Workload, seconds: float) -> Row:
     if not plan.product:
         return row | {"why": "products of this kind are not tuned"}
     kernels = [planned, *candidates(work, plan)]
-    _, us, wrong = check_and_time(work, planned, kernels, ROUGH_MS, 1e3 * seconds)
+    _, us, wrong = check_and_time(work, planned, kernels, (ROUGH_MS, 1e3 * seconds), {})
     row |= {"candidates": len(kernels), "wrong": wrong}
     if planned in wrong:
         return row | {"why": f"the planned kernel cannot be used: {wrong[planned]}"}

@@ -15,29 +15,28 @@ STORED = ("product", "kernel", "us", "planned", "planned_us")  # the fields of a
 EMPTY: Row = dict.fromkeys(STORED) | {"candidates": 0, "stored": False, "wrong": {}, "why": ""}
 
 
-def gain(row: Row) -> float | None:
-    """The planned kernel's time over the chosen kernel's; None if it was not measured."""
-    return row["planned_us"] / row["us"] if row.get("us") and row.get("planned_us") else None
+def numbers(row: Row) -> tuple[str, str, str]:
+    """The planned kernel's time, the chosen one's, and the gain; empty if nothing was measured."""
+    if not (row.get("us") and row.get("planned_us")):
+        return "", "", ""
+    return f"{row['planned_us']:.2f}", f"{row['us']:.2f}", f"{row['planned_us'] / row['us']:.3f}"
 
 
 def line(row: Row) -> str:
     """One row as a line of progress."""
-    if (ratio := gain(row)) is None:
-        return f"{row['product']}: {row['why'] or 'not measured'}"
-    times = f"{row['planned_us']:.2f} us planned"
+    planned, us, gain = numbers(row)
+    if not us:
+        return f"{row['product']}: {row['why']}"
     if not row["stored"]:
-        return f"{row['product']}: {times}, the fastest of {row['candidates']}"
-    return f"{row['product']}: {times}, {row['us']:.2f} us with {row['kernel']} ({ratio:.3f} times)"
+        return f"{row['product']}: {planned} us planned, the fastest of {row['candidates']}"
+    return f"{row['product']}: {planned} us planned, {us} us with {row['kernel']} ({gain} times)"
 
 
 def table(rows: list[Row]) -> list[str]:
     """The rows as lines with a title."""
     cells: list[tuple[str, ...]] = [TITLES]
     for row in rows:
-        numbers = ("", "", "")
-        if (ratio := gain(row)) is not None:
-            numbers = (f"{row['planned_us']:.2f}", f"{row['us']:.2f}", f"{ratio:.3f}")
-        cells.append((row["product"] or "-", *numbers, row.get("why") or row["kernel"]))
+        cells.append((row["product"] or "-", *numbers(row), row.get("why") or row["kernel"]))
     return _tables.aligned(cells, "<>>><")
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import fit, recording, rows
-from tcgemm.measure import results
+from benchmarks import fit, recording
+from tcgemm.measure import machine, results
 from tcgemm.measure.tune import measure
 from tcgemm.measure.workloads import Workload
 
@@ -22,11 +22,11 @@ DEVICE, COUNT = "H200", 4
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU whose launches take their estimates times a factor: {launch: factor}, and the calls."""
-    fake = SimpleNamespace(factors={}, calls=[], draw=recording.draw)
+    fake = SimpleNamespace(factors={}, calls=[])
 
     def times(work, launches, ms):
         fake.calls.append((work.case.k, len(launches), ms))
-        scale = 1.0 if ms == rows.FINE_MS else 1.02
+        scale = 1.0 if ms == recording.FINE_MS else 1.02
         plans = [measure.ask(work, launch, DEVICE) for launch in launches]
         return {
             launch: plan.microseconds * scale * fake.factors.get(launch, 1)
@@ -35,16 +35,16 @@ def gpu(monkeypatch):
 
     monkeypatch.setattr(measure, "why_wrong", lambda work, launch: "")
     monkeypatch.setattr(measure, "times", times)
-    monkeypatch.setattr(rows, "Workload", lambda case, device: Workload(case, "meta"))
-    monkeypatch.setattr(recording, "draw", lambda *arguments: fake.draw(*arguments)[:COUNT])
-    monkeypatch.setattr(rows.machine, "known_gpu", lambda device: {"name": DEVICE})
-    monkeypatch.setattr(rows.machine, "facts", lambda device: {"gpu": "NVIDIA H200"})
+    monkeypatch.setattr(recording, "Workload", lambda case, device: Workload(case, "meta"))
+    monkeypatch.setattr(recording, "PROBLEMS", COUNT)
+    monkeypatch.setattr(machine, "known_gpu", lambda device: {"name": DEVICE})
+    monkeypatch.setattr(machine, "facts", lambda device: {"gpu": "NVIDIA H200"})
     monkeypatch.setattr(results, "commit", lambda: "abc")
     return fake
 
 
 def record(path, *options):
-    assert rows.main(["--out", str(path), *options]) == 0
+    assert recording.main(["--out", str(path), *options]) == 0
     return recording.load(path)
 
 
@@ -75,7 +75,7 @@ def test_a_recording_has_rough_and_fine_times(tmp_path, gpu, capsys):
         assert problem.loss < 0.05 and problem.commits == ["abc"]
         # A rough time is 2 % above the fine one here, and `times` takes that off again.
         assert problem.times[order[-1]] == pytest.approx(problem.estimate(order[-1]))
-    assert [ms for _, _, ms in gpu.calls] == [rows.ROUGH_MS, rows.FINE_MS] * COUNT
+    assert [ms for _, _, ms in gpu.calls] == [recording.ROUGH_MS, recording.FINE_MS] * COUNT
     assert f"{COUNT} problems of seed 1" in capsys.readouterr().out
 
 
@@ -92,8 +92,9 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
     del changed.us[removed]
     recording.save(data, path)
     resumed = record(path, "--resume")
-    ((k, count, ms), fine) = gpu.calls
-    assert (k, count, ms) == (changed.k, 1, rows.ROUGH_MS) and fine[::2] == (k, rows.FINE_MS)
+    rough, fine = gpu.calls
+    assert rough == (changed.k, 1, recording.ROUGH_MS)
+    assert fine[::2] == (changed.k, recording.FINE_MS)
     assert removed in resumed.problems[2].us
     with pytest.raises(SystemExit, match="seed 1"):
         record(path, "--resume", "--seed", "2")
@@ -138,12 +139,12 @@ def test_search_keeps_constants_that_lower_the_score():
 @pytest.mark.sm90
 @pytest.mark.parametrize(("dtype", "epilogue"), [("bf16", "bias+gelu_tanh"), ("e4m3", "bias")])
 def test_rows_on_a_gpu(monkeypatch, dtype, epilogue):
-    card = rows.machine.known_gpu("cuda")
+    card = machine.known_gpu("cuda")
     if card is None:
         pytest.skip(f"the planner does not know {torch.cuda.get_device_name()}")
-    monkeypatch.setattr(rows, "ROUGH_MS", 10.0)
-    monkeypatch.setattr(rows, "FINE_MS", 20.0)
+    monkeypatch.setattr(recording, "ROUGH_MS", 10.0)
+    monkeypatch.setattr(recording, "FINE_MS", 20.0)
     problem = recording.Problem(card["name"], 0, dtype, "TN", 1024, 768, 512, epilogue)
-    measured = rows.measure(problem, "abc")
-    assert measured.us.keys() == {*problem.launches} and rows.is_done(measured)
+    measured = recording.measure(problem, "abc")
+    assert measured.us.keys() == {*problem.launches} and recording.is_done(measured)
     assert all(rough > 1 for rough, _ in measured.us.values())

@@ -13,7 +13,7 @@ from tcgemm.cli import tune as command
 from tcgemm.measure import machine, name_of, works
 from tcgemm.measure.case import Case
 from tcgemm.measure.operands import DTYPES
-from tcgemm.measure.tune import api, measure, products
+from tcgemm.measure.tune import api, measure
 from tcgemm.measure.workloads import Workload
 from tcgemm.ops import tuned
 
@@ -160,7 +160,7 @@ class Model(torch.nn.Module):
 
 
 def test_layers_of_a_model(fake_gpu, monkeypatch):
-    cases, skipped = products.of_model(Model(), [1, 16])
+    cases, skipped = api.of_model(Model(), [1, 16])
     assert [(case.dtype, case.m, case.n, case.epilogue) for case in cases if case.m == 16] == [
         ("bf16", 16, 128, "none"),
         ("e4m3", 16, 128, "row-scales"),
@@ -169,12 +169,12 @@ def test_layers_of_a_model(fake_gpu, monkeypatch):
         ("e4m3", 16, 128, "tensor-scales"),
         ("f16", 16, 128, "sparse"),
     ]
-    assert skipped == {"head": products.OF_F32}
+    assert skipped == {"head": api.OF_F32}
     result = tcgemm.tune(Model(), rows=16, progress=False)
     assert len(result.rows) == 6 and result.skipped == skipped
     assert "skipped: head: float32 with precision" in str(result)
-    monkeypatch.setattr(products.torch_precision, "default", lambda: "high")
-    (case,), skipped = products.of_model(torch.nn.Linear(64, 32), [8])
+    monkeypatch.setattr(api.torch_precision, "default", lambda: "high")
+    (case,), skipped = api.of_model(torch.nn.Linear(64, 32), [8])
     assert (case.dtype, case.m, case.n, case.k, skipped) == ("tf32", 8, 32, 64, {})
 
 
