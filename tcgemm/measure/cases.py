@@ -285,11 +285,6 @@ def cases(
 ) -> list[Case]:
     """The cases of a set, each once.
 
-    Example:
-        >>> from tcgemm.measure import cases
-        >>> [case.size for case in cases.cases("smoke", ("bf16",), ("TN",))]
-        ['64^3', '65x33x17', '1x40x96']
-
     Arguments:
         name (str): one of NAMES.
         dtypes, layouts: choose cases. A plain product in 16 bits is measured in any dtype and

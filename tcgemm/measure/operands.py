@@ -157,9 +157,7 @@ class Operands:
         """Makes uninitialised operands: call `normal`, `spread` or `integers` next.
 
         Arguments:
-            layout (str): "TN", "NN", "TT" or "NT".
             m, n, k (int): a is (m, k), b (k, n) and out (m, n).
-            dtype (torch.dtype): the dtype of a and b.
             batch (int): above 1, the tensors have a batch dimension in front.
             sets (int): default: so many that they exceed twice the cache.
             result (torch.dtype): the dtype of out; default: dtypes.result(dtype).

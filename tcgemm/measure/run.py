@@ -294,8 +294,6 @@ def main(
     Arguments:
         argv: the arguments; None: the arguments of the process.
         folder (Path): gets the results where --out is missing; None stores nothing.
-        targets: the module that knows the targets of whole sets, or None.
-        command (str): the name of the command in its help.
         experiments: further sets by name, each a function of the options that returns jobs.
     """
     experiments = experiments or {}

@@ -115,12 +115,12 @@ def measure(
 ) -> Row:
     """The row of one measurement.
 
+    The work is checked first, unless `checks` has what an earlier repetition found.
+
     Arguments:
-        work (Workload): what is measured. It is checked first, unless `checks` has what an earlier
-            repetition found.
-        calls: the candidates, "tcgemm" among them; those of the work by default. A baseline that
-            raises is left out, and `refused` of the row has the reason.
-        names: {candidate: the function that it calls}; those of the work by default.
+        calls, names: the candidates, "tcgemm" among them, and the functions that they call; those
+            of the work by default. A baseline that raises is left out, with the reason in `refused`
+            of the row.
         refused: baselines that are known not to run, and why.
         ms (float): the time of a candidate in milliseconds.
         aims: targets of the ratios. With them a measurement ends early where all ratios are clear.

@@ -64,54 +64,44 @@ class Workload:
         (['tcgemm', 'torch'], True)
     """
 
-    case: Case
-    device: torch.device
-    dtype: torch.dtype
-    generator: torch.Generator | None
-    sets: int  # the number of operand sets
-    operands: Operands
-    activation: Activation | None
-    bias: Tensor | None
-    residual: Tensor | None
-    one: Tensor
     scale_a: Tensor | None
     scale_b: Tensor | None
-    options: dict[str, Any]  # keyword arguments of the call
     weights: Sequence[Tensor | Prepared]  # b.mT of each set, prepared or compressed if need be
     b: Sequence[Any]  # the second operand of each set, as tcgemm takes it
     linears: list[Callable[[Tensor], Tensor]] | None  # the layers or functions of a sparse linear
     sparse_call: Any  # cuSPARSELt, once it was called
 
     def __init__(self, case: Case, device: torch.device | str) -> None:
-        self.case, self.device = case, torch.device(device)
-        self.dtype = operands.DTYPES.get(case.dtype, torch.int8)
-        # Tensors on "meta", which are enough for a plan, have no random data.
-        on_meta = self.device.type == "meta"
-        self.generator = None if on_meta else torch.Generator(self.device).manual_seed(0)
-        self.asked: dict[str, Any] = (
-            {"out_dtype": torch.bfloat16} if "to-bf16" in case.terms else {}
-        )
+        self.case: Case = case
+        self.device: torch.device = torch.device(device)
+        self.dtype: torch.dtype = operands.DTYPES.get(case.dtype, torch.int8)
+        self.generator: torch.Generator | None = None  # "meta" is for plans and has no data
+        if self.device.type != "meta":
+            self.generator = torch.Generator(self.device).manual_seed(0)
+        self.asked: dict[str, Any] = {}
+        if "to-bf16" in case.terms:
+            self.asked["out_dtype"] = torch.bfloat16
         result = self.asked.get("out_dtype", dtypes.result(self.dtype))
         bits_a, bits_b = self._stored_bits()
         touched = case.k * (case.m * bits_a + case.n * bits_b) // 8
         touched += case.m * case.n * result.itemsize
-        self.sets = operands.sets_past_cache(case.batch * touched, self.device)
+        self.sets: int = operands.sets_past_cache(case.batch * touched, self.device)
         sizes = (case.m, case.n, case.k)
-        options = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
-        self.operands = Operands.build(
-            case.layout, *sizes, **options, sets=self.sets, result=result
-        )
-        self.activation = case.activation
-        self.bias = self._extra(case.n) if "bias" in case.terms else None
-        self.residual = self._extra(case.m, case.n) if "residual" in case.terms else None
-        self.one = torch.ones((), device=self.device)
+        options: dict[str, Any] = {"dtype": self.dtype, "device": self.device, "batch": case.batch}
+        options |= {"sets": self.sets, "result": result}
+        self.operands: Operands = Operands.build(case.layout, *sizes, **options)
+        self.activation: Activation | None = case.activation
+        self.bias: Tensor | None = self._extra(case.n) if "bias" in case.terms else None
+        has_residual = "residual" in case.terms
+        self.residual: Tensor | None = self._extra(case.m, case.n) if has_residual else None
+        self.one: Tensor = torch.ones((), device=self.device)
         self.scale_a, self.scale_b = self._scales()
         precision = PRECISIONS.get(case.dtype, case.accumulation)
         options = self.epilogue | {"scale_a": self.scale_a, "scale_b": self.scale_b}
         options["precision"] = precision if precision in words(Precision) else None
         options["acc_dtype"] = torch.float16 if case.accumulation == "f16" else None
         # An option that is passed costs host time.
-        self.options = {name: value for name, value in options.items() if value is not None}
+        self.options: dict[str, Any] = {n: x for n, x in options.items() if x is not None}
         self.options |= self.asked
         self.linears, self.sparse_call = None, None
         self.refill()
@@ -145,10 +135,8 @@ class Workload:
         return scale_a, positive(blocks_n, blocks_k).t()
 
     def refill(self, largest: int | None = None) -> Operands:
-        """Fills all operands with new data, or with integers of at most `largest`.
-
-        The prepared or compressed weights are made again from the new data.
-        """
+        """Fills all operands with new data, or with integers of at most `largest`, and makes the
+        prepared or compressed weights again."""
         case, pools, spread = self.case, self.operands, "spread" in self.case.terms
         if largest is not None:
             pools.integers(largest, self.generator, spread=spread)
@@ -175,10 +163,7 @@ class Workload:
 
     @property
     def bytes(self) -> int | None:
-        """The least memory traffic: every operand is read once, the result is written once.
-
-        None if it is not known.
-        """
+        """The least memory traffic: all operands and the result once. None: it is not known."""
         tensors = [self.operands.a[0], *self.stored_weight(), self.operands.out[0]]
         tensors += [self.bias, self.residual, self.scale_a, self.scale_b]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)

@@ -46,15 +46,7 @@ CHUNK = 1 << 18  # blocks that are checked at a time
 
 
 class PackedWeightWorkload(Workload):
-    """The operand sets and the calls of a product with a packed weight.
-
-    Example:
-        >>> from tcgemm.measure.case import Case
-        >>> from tcgemm.measure.works import PackedWeightWorkload
-        >>> case = Case("mm", "bf16", "TN", 8, 48, 128, epilogue="packed-int4-128")
-        >>> PackedWeightWorkload(case, "cpu").check()[0] < 1
-        True
-    """
+    """The operand sets and the calls of a product with a packed weight."""
 
     format: Any  # of the weight
     group: int | None  # elements along K that share a scale; None: a whole row
@@ -253,11 +245,9 @@ class Training(_NewResults):
         return y.detach(), *torch.autograd.grad(y, leaves, self.operands.out[index])
 
     def call_tcgemm(self, index: int) -> tuple[Tensor, ...]:
-        """(y, dx, dw, dbias) of set `index` by tcgemm."""
         return self._step(self.layers[index], index)
 
     def call_baseline(self, index: int) -> tuple[Tensor, ...]:
-        """The same by torch."""
         return self._step(self.torch_layers[index], index, self.activation)
 
     def products(self) -> list[dict[str, Any]]:
