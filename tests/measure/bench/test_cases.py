@@ -1,11 +1,12 @@
-"""The sets of cases: every case can be built, planned and checked without a GPU."""
+"""The sets of cases, drawn ones too: each case can be built, planned and checked without a GPU."""
 
+import collections
 import re
 
 import pytest
 import torch
 
-from tcgemm.measure import results, run, work, workloads
+from tcgemm.measure import drawn, results, run, work, workloads
 from tcgemm.measure.case import Case
 from tcgemm.measure.cases import EPILOGUES, NAMES
 from tcgemm.measure.cases import cases as cases_of
@@ -79,3 +80,33 @@ def test_every_candidate_of_an_epilogue_runs(epilogue):
     assert ratio <= 1 and exact in (True, None)
     for call in linear.candidates().values():
         call(1)
+
+
+def test_squares_have_two_pairs_each():
+    found = cases_of("drawn-squares", seed=5)
+    sizes = collections.Counter(case.m for case in found)
+    assert sorted(sizes) == [*drawn.SQUARES] and set(sizes.values()) == {2}
+    assert len({(case.m, case.layout, case.dtype) for case in found}) == len(found) == 46
+    assert {case.set for case in found} == {"drawn-squares@5"}
+
+
+@pytest.mark.parametrize("name", drawn.FAMILIES)
+def test_shapes_of_a_family(name):
+    found = cases_of(f"drawn-{name}", seed=5)
+    assert len(set(found)) == len(found) == drawn.SHAPES
+    for case in found:
+        sizes = case.m, case.n, case.k
+        step = 16 if case.dtype == "e4m3" else 8
+        assert all(size % step == 0 for size in sizes), case
+        least, most = (64, 2048) if case.op == "bmm" else (512, 16384)
+        assert all(least <= size <= most for size in sizes), case
+        assert 2 * case.batch * case.m * case.n * case.k <= drawn.MOST_FLOPS
+    assert found == cases_of(f"drawn-{name}", seed=5) != cases_of(f"drawn-{name}", seed=6)
+
+
+def test_thin_products_have_few_rows_or_a_long_k():
+    rows, long = cases_of("drawn-few-rows", seed=5), cases_of("drawn-long-k", seed=5)
+    assert (len(set(rows)), len(set(long))) == (40, 20)
+    assert all(case.m <= 256 and min(case.n, case.k) >= 512 for case in rows)
+    assert all(case.k >= 16 * max(case.m, case.n) for case in long)
+    assert rows != cases_of("drawn-few-rows", seed=6)

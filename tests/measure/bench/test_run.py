@@ -98,13 +98,20 @@ def test_cases_limited_in_size_are_no_results(tmp_path, capsys, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_unknown_names_are_refused(capsys):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("circles", "--set circles: there are dense, dtypes, sparse, all, drawn, squares"),
+        ("llm --layout XX", "--layout XX: there are TN, NN, TT, NT."),
+        ("llm --shard 3/2", "'3/2' is no part of a whole such as 2/5"),
+        ("squares,sparse-mm", "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, sentence, capsys):
     with pytest.raises(SystemExit):
-        run.parse(["--set", "circles"])
-    assert (
-        "--set circles: there are dense, dtypes, sparse, all, drawn, squares"
-        in capsys.readouterr().err
-    )
+        run.parse(["--device", "cpu", "--set", *options.split()])
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert run.parse(["--set", "sparse", "--device", "cuda"]).device == "cuda"
 
 
 @pytest.mark.gpu

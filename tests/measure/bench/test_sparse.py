@@ -7,7 +7,7 @@ import torch
 from torch.sparse import _semi_structured_conversions as conversions
 
 import tcgemm
-from tcgemm.measure import baseline, operands, run, workloads, works
+from tcgemm.measure import baseline, operands, workloads, works
 from tcgemm.measure.case import PASSES, Case
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import is_wrong
@@ -23,16 +23,6 @@ def each(*ops):
     chosen = [case for case in SMOKE if case.op in ops]
     names = [f"{case.op}-{case.dtype}-{case.size}-{case.epilogue}" for case in chosen]
     return pytest.mark.parametrize("case", chosen, ids=names)
-
-
-@pytest.mark.parametrize("name", ["sparse", "squares,sparse-mm"])
-def test_without_a_gpu_a_sentence_says_what_there_is(name, capsys):
-    with pytest.raises(SystemExit):
-        run.parse(["--set", name, "--device", "cpu"])
-    text = " ".join(capsys.readouterr().err.split())
-    assert "needs a GPU (for sparse-mm), but this is the CPU; take --set smoke" in text
-    assert run.parse(["--set", name, "--device", "cuda"]).device == "cuda"
-    assert run.parse(["--set", "smoke-sparse", "--device", "cpu"]).device == "cpu"
 
 
 @each("mm")

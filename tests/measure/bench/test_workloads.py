@@ -4,14 +4,15 @@ import pytest
 import torch
 
 import tcgemm
+from benchmarks.experiments import EXPERIMENTS
 from benchmarks.experiments import errors as fp32_errors
-from tcgemm.measure import baseline, workloads
+from tcgemm.measure import baseline, run, workloads
 from tcgemm.measure.case import SCALES, Case
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.work import baseline_name
 from tcgemm.measure.works import work_of
 
-from support.bench_fixtures import with_fault
+from support.bench_fixtures import run_on_cpu, with_fault
 
 
 def zero_tile(out):
@@ -145,3 +146,41 @@ def test_tf32_is_allowed_or_forbidden_for_one_call_alone(monkeypatch, dtype, ins
         matmul.allow_tf32, matmul.fp32_precision = before
     calls = 9 if dtype == "f32" else 6
     assert settings == [(inside, inside == "tf32")] * calls
+
+
+def test_a_run_on_the_cpu_checks_every_product(tmp_path):
+    arguments = ("--set", "packed,low_bits", "--max-size", "64", "--repetitions", "1")
+    status, rows = run_on_cpu(tmp_path / "cpu.json", *arguments)
+    assert status == 0
+    of_bits = {row["epilogue"]: row for row in rows if row["dtype"] == "b1"}
+    assert set(of_bits) == {"and", "xor", "pm1"} and all(row["exact"] for row in of_bits.values())
+    for row in rows:
+        names = {"torch", "tcgemm dense" if row["set"] == "packed" else "tcgemm int8"}
+        assert set(row["ratios"]) == names
+        assert row["exact"] or 0 < row["max_error_ratio"] <= 1
+
+
+def test_jobs_have_plans_on_hopper():
+    for name, words in (("packed", "_packed"), ("low_bits", "_s32_")):
+        for job in EXPERIMENTS[name](run.parse(["--set", "smoke"])):
+            assert words in job.plan("H200"), job.name
+
+
+@pytest.mark.parametrize("operation", ["and", "xor", "pm1"])
+def test_wrong_bits_are_seen(operation, monkeypatch):
+    work = work_of(Case("mm", "b1", "TN", 16, 24, 64, epilogue=operation), "cpu")
+    assert work.check() == (None, True)
+    product = tcgemm.binary_mm
+    other = "and" if operation == "xor" else "xor"
+    monkeypatch.setattr(tcgemm, "binary_mm", lambda a, b, _, out: product(a, b, other, out=out))
+    assert work.check() == (None, False)
+
+
+@pytest.mark.gpu
+def test_torch_has_an_int4_product():
+    for m, expected in ((16, True), (512, False)):
+        case = Case("mm", "bf16", "TN", m, 256, 1024, epilogue="packed-int4-128")
+        calls = work_of(case, "cuda").candidates()
+        assert ("torch int4" in calls) == expected
+        if expected:
+            assert calls["torch int4"](0).shape == (m, 256)
