@@ -1,8 +1,8 @@
 """`python -m tcgemm demo`: the main job on real input, without a network.
 
-    1  handwritten digits (inside scikit-learn) -> a network of tcgemm.nn.Linear and one of
-       torch.nn.Linear, trained side by side -> two accuracies
-       -> the first with its layers swapped for those of SWAPS -> one more for each
+    1  handwritten digits (inside scikit-learn) -> a network of torch.nn.Linear, and a copy with
+       tcgemm.nn.Linear, trained alike -> two accuracies
+       -> the second with its layers swapped for those of SWAPS -> one more for each
     2  products by dtype, layout and shape (tcgemm.compare) -> kernel, error, time, and torch's time
        on a GPU
 
@@ -35,7 +35,7 @@ from tcgemm.measure.results import is_wrong
 HIDDEN, BATCH, LEARNING_RATE = 256, 128, 3e-3
 LOWEST_ACCURACY = 95.0  # percent
 LARGEST_DIFFERENCE = 1.0  # percentage points
-Data = Sequence[torch.Tensor]  # train pixels, train labels, test pixels, test labels
+Data = Sequence[torch.Tensor]  # train pixels, test pixels, train labels, test labels
 SPARSE = {"sparse": True}
 INT4 = {"weight": "int4"}
 # Name of the layers -> (arguments of tcgemm.swap_linear, dtype and kind of their products).
@@ -62,17 +62,8 @@ PRODUCTS: tuple[tuple[str, dict[str, Any]], ...] = (
 SECONDS = 0.04  # of a candidate; a benchmark takes 0.4
 
 
-def network(linear: Any) -> nn.Module:
-    """64 pixels -> 256 -> 256 -> 10 classes; tcgemm's layers fuse the activation."""
-    if linear is nn.Linear:
-        hidden = [linear(64, HIDDEN), nn.ReLU(), linear(HIDDEN, HIDDEN), nn.ReLU()]
-    else:
-        hidden = [linear(inputs, HIDDEN, activation="relu") for inputs in (64, HIDDEN)]
-    return nn.Sequential(*hidden, linear(HIDDEN, 10))
-
-
 def load_data(device: str) -> Data:
-    """(train pixels, train labels, test pixels, test labels): 1347 and 450 digits of 8 x 8."""
+    """1347 digits of 8 x 8 to train on, and 450 to test."""
     try:
         from sklearn.datasets import load_digits
         from sklearn.model_selection import train_test_split
@@ -82,10 +73,9 @@ def load_data(device: str) -> Data:
             'pip install scikit-learn, or pip install "tcgemm[demo]".'
         ) from error
     pixels, labels = load_digits(return_X_y=True)
-    parts = train_test_split(pixels / 16.0, labels, test_size=0.25, random_state=0, stratify=labels)
-    train_x, test_x = (torch.tensor(x, dtype=torch.float32, device=device) for x in parts[:2])
-    train_y, test_y = (torch.tensor(y, device=device) for y in parts[2:])
-    return train_x, train_y, test_x, test_y
+    pixels = (pixels / 16).astype("float32")
+    parts = train_test_split(pixels, labels, test_size=0.25, random_state=0, stratify=labels)
+    return [torch.tensor(part, device=device) for part in parts]
 
 
 def precision(data: Data) -> contextlib.AbstractContextManager[Any]:
@@ -95,7 +85,7 @@ def precision(data: Data) -> contextlib.AbstractContextManager[Any]:
 
 def train(model: nn.Module, data: Data, epochs: int, seed: int) -> None:
     """Trains a network. The seed gives the order of the digits."""
-    pixels, labels, _, _ = data
+    pixels, _, labels, _ = data
     steps = epochs * math.ceil(len(pixels) / BATCH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
@@ -113,7 +103,7 @@ def train(model: nn.Module, data: Data, epochs: int, seed: int) -> None:
 
 def accuracy(model: nn.Module, data: Data) -> float:
     """The accuracy in % on the digits to test."""
-    _, _, pixels, labels = data
+    _, pixels, _, labels = data
     with torch.no_grad(), precision(data):
         hits = model(pixels).argmax(1) == labels
     return 100.0 * hits.double().mean().item()
@@ -158,7 +148,7 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
     """Part 1: trains the networks and prints their accuracies; returns a complaint or None."""
     data = load_data(device)
     print(
-        f"Handwritten digits: {len(data[0])} to train on, {len(data[2])} to test, {epochs} epochs, "
+        f"Handwritten digits: {len(data[0])} to train on, {len(data[1])} to test, {epochs} epochs, "
         f"{'bf16 autocast' if device == 'cuda' else 'float32'}, seed {seed}"
     )
     accuracies = {}
@@ -167,17 +157,19 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
         accuracies[name] = accuracy(model, data)
         print(f"  {name:34}{accuracies[name]:6.2f} % of the test digits recognised")
 
-    models = []
-    for name, linear in (("torch.nn.Linear", nn.Linear), ("tcgemm.nn.Linear", LAYERS.Linear)):
-        torch.manual_seed(seed)
-        models.append(network(linear).to(device))
-        train(models[-1], data, epochs, seed)
-        report(name, models[-1], data)
+    torch.manual_seed(seed)
+    hidden = [nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    baseline = nn.Sequential(*hidden, nn.Linear(HIDDEN, 10)).to(device)
+    network = copy.deepcopy(baseline)
+    tcgemm.swap_linear(network)
+    for name, model in (("torch.nn.Linear", baseline), ("tcgemm.nn.Linear", network)):
+        train(model, data, epochs, seed)
+        report(name, model, data)
     for name, (options, dtype, kind) in SWAPS.items():
         if lacks_kernel(device, dtype, kind):
             print(f"  {name}: this GPU has no kernel for it")
             continue
-        swapped, inputs = copy.deepcopy(models[-1]), data
+        swapped, inputs = copy.deepcopy(network), data
         if dtype == "bf16":
             swapped = swapped.bfloat16()
             inputs = [part.bfloat16() if part.is_floating_point() else part for part in data]
@@ -191,11 +183,9 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
 
 def products(device: str) -> str | None:
     """Part 2: prints the table of products; returns a complaint or None."""
-    print(
-        "Matrix products of normal data. Error: the largest, over its float64 bound; above 1 it is"
-    )
-    print("wrong, and the rounding of a 16-bit result alone comes close to 1. The times are from")
-    print("short measurements; python -m tcgemm bench takes longer ones.")
+    print("Matrix products of normal data. Error: the largest, over its float64 bound. Above 1 it")
+    print("is wrong, and the rounding of a 16-bit result alone comes close to 1. The times are")
+    print("from short measurements; python -m tcgemm bench takes longer ones.")
     table = Comparison([])
     against = ["torch"] if device == "cuda" else []
     for dtype, kind in PRODUCTS:
@@ -212,9 +202,7 @@ def products(device: str) -> str | None:
         for row in table.rows
         if row["us"] is None or is_wrong(row)
     ]
-    if faults:
-        return "These products are outside their error bound: " + ", ".join(faults) + "."
-    return None
+    return f"These products are outside their error bound: {', '.join(faults)}." if faults else None
 
 
 def default_device() -> str:
@@ -241,9 +229,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Layers of this size are done before a second thread has woken up, and waiting for it on a
     # busy machine takes a hundred times as long.
     torch.set_num_threads(1)
-    complaints = [digits(device, options.epochs, options.seed)]
+    complaint = digits(device, options.epochs, options.seed)
     torch.set_num_threads(threads)
-    complaints = [*filter(None, [*complaints, products(device)])]
+    complaints = [sentence for sentence in (complaint, products(device)) if sentence]
     for sentence in complaints:
         print(f"\n{sentence}", file=sys.stderr)
     if not complaints:

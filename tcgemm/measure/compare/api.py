@@ -1,16 +1,18 @@
 """The function tcgemm.compare, and which of its arguments belong to which of its two uses."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
 import torch
 
 from tcgemm.measure import machine
-from tcgemm.measure.compare.measure import jobs_of, measured
+from tcgemm.measure.compare.measure import measured
 from tcgemm.measure.compare.models import compare_model
 from tcgemm.measure.compare.request import BASELINES, COMPARE, Baseline, DType, Shape
 from tcgemm.measure.compare.result import Comparison
-from tcgemm.measure.work import METHOD
+from tcgemm.measure.work import METHOD, case_fields
+from tcgemm.measure.works import work_of
 from tcgemm.nn import Linear
 from tcgemm.nn.selection import Selection
 from tcgemm.override import is_active
@@ -141,54 +143,42 @@ def compare(
         raise COMPARE.refuse(
             "tcgemm.use is active, so that torch's own products would be tcgemm's; end it first."
         )
-    common = {"seconds": seconds, "progress": progress}
     if isinstance(shapes_or_model, torch.nn.Module):
-        of_shapes = next((name for name in sorted(OF_SHAPES) if name in options), None)
-        COMPARE.check(
-            (
-                example_input is None,
-                "a model needs an example input; pass compare(model, example_input).",
-            ),
-            (
-                of_shapes,
-                f"{of_shapes} belongs to compare(shapes), but got a model; leave it out.",
-            ),
-        )
+        stray = next((name for name in sorted(OF_SHAPES) if name in options), None)
+        no_input = example_input is None
+        faults: dict[str, object] = {
+            "a model needs an example input; pass compare(model, example_input).": no_input,
+            f"{stray} belongs to compare(shapes), but got a model; leave it out.": stray,
+        }
+        COMPARE.check(faults)
         return compare_model(
             shapes_or_model,
             example_input,
             to=Linear if to is None else to,
             options=options,
             against="torch" if against is None else against,
-            **common,
+            seconds=seconds,
+            progress=progress,
         )
     unknown = next((name for name in sorted(options) if name not in OF_SHAPES), None)
     names = ", ".join([*OF_SHAPES, "against", "seconds", "progress"])
-    COMPARE.check(
-        (
-            example_input is not None,
-            f"the second argument is the example input of a model, but the first is a "
-            f"{type(shapes_or_model).__name__}; pass compare(model, example_input).",
-        ),
-        (unknown, f"there is no argument {unknown}; there are {names}."),
-        (to is not None, "to belongs to compare(model, example_input); leave it out."),
-    )
-    against = BASELINES if against is None else against
-    return _compare_shapes(shapes_or_model, against=against, **common, **options)
+    faults = {
+        "the second argument is the example input of a model, but the first is a "
+        f"{type(shapes_or_model).__name__}; pass compare(model, "
+        "example_input).": example_input is not None,
+        f"there is no argument {unknown}; there are {names}.": unknown,
+        "to belongs to compare(model, example_input); leave it out.": to is not None,
+    }
+    COMPARE.check(faults)
+    device = options.pop("device", None)
+    cases = COMPARE.cases(shapes_or_model, **options)
+    functions = COMPARE.baselines(BASELINES if against is None else against)
+    device, report = COMPARE.device(device), COMPARE.progress(progress)
+    seconds = COMPARE.seconds(seconds, device)
+    jobs = [(functools.partial(work_of, case, device), case_fields(case, device)) for case in cases]
+    with machine.current(device):
+        rows = measured(jobs, functions, device=device, seconds=seconds, progress=report)
+        return Comparison(rows, machine.facts(device) | {"method": METHOD})
 
 
 compare.__module__ = "tcgemm"
-
-
-def _compare_shapes(
-    shapes: Any, *, against: Any, seconds: Any, progress: Any, device: Any = None, **options: Any
-) -> Comparison:
-    """tcgemm.compare with shapes. Everything is checked before anything is measured."""
-    cases = COMPARE.cases(shapes, **options)
-    functions = COMPARE.baselines(against)
-    device, progress = COMPARE.device(device), COMPARE.progress(progress)
-    seconds = COMPARE.seconds(seconds, device)
-    with machine.current(device):
-        jobs = jobs_of(cases, device)
-        rows = measured(jobs, functions, device=device, seconds=seconds, progress=progress)
-        return Comparison(rows, machine.facts(device) | {"method": METHOD})

@@ -15,8 +15,6 @@ from tcgemm.measure.workloads import Workload
 from tcgemm.nn import Linear
 from tcgemm.typing import Layout
 
-NAMES: dict[torch.dtype, str] = {row.torch: row.name for row in dtypes.TABLE}
-
 
 @dataclass
 class Layer:
@@ -25,12 +23,11 @@ class Layer:
     case: Case
     device: torch.device
     why_not: str = ""  # swap_linear's reason, if it left the layer as it was
-    names: dict[str, None] = field(default_factory=dict)
-    count: int = 0
+    calls: list[str] = field(default_factory=list)  # the layer's name for each
 
     def head(self, function: str) -> dict[str, Any]:
         """The fields of its row. function: the product, or the layer that replaces it."""
-        calls = {"count": self.count, "layers": list(self.names)}
+        calls = {"count": len(self.calls), "layers": list(dict.fromkeys(self.calls))}
         return case_fields(self.case, self.device) | {"function": function} | calls
 
 
@@ -109,34 +106,25 @@ def record(
         if torch.is_autocast_enabled(x.device.type) and dtype.is_floating_point:
             dtype = torch.get_autocast_dtype(x.device.type)
         tf32 = dtype is torch.float32 and x.is_cuda and torch.backends.cuda.matmul.allow_tf32
-        case = Case(
-            "linear",
-            "tf32" if tf32 else NAMES.get(dtype, str(dtype)),
-            product.layout,
-            x.numel() // x.shape[-1],
-            product.n,
-            x.shape[-1],
-            epilogue="bias" if product.bias else "none",
-        )
+        name_of_dtype = "tf32" if tf32 else dtypes.NAMES.get(dtype, str(dtype))
+        size = (x.numel() // x.shape[-1], product.n, x.shape[-1])
+        epilogue = "bias" if product.bias else "none"
+        case = Case("linear", name_of_dtype, product.layout, *size, epilogue=epilogue)
         layer = layers.setdefault((case, x.device, reason), Layer(case, x.device, reason))
-        layer.names[f"{name}.{product.part}" if product.part else name] = None
-        layer.count += 1
+        layer.calls.append(name + product.part)
 
 
 def _products(
     module: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Iterator[Product]:
     """The products of a linear layer, of transformers' Conv1D, or of attention's inputs."""
-    inputs = [*arguments, *keywords.values()]
-    if isinstance(module, torch.nn.MultiheadAttention):
-        if isinstance(module, tcgemm.nn.MultiheadAttention):  # out_proj is a layer of its own
-            yield from _projections(module, *arguments, **keywords)
-    elif not inputs or not isinstance(inputs[0], torch.Tensor):
-        return
-    elif hasattr(module, "out_features"):
-        yield Product(inputs[0], module.out_features, module.bias is not None)
-    elif hasattr(module, "nf"):
-        yield Product(inputs[0], module.nf, module.bias is not None, "NN")
+    x = next(iter([*arguments, *keywords.values()]), None)
+    if isinstance(module, tcgemm.nn.MultiheadAttention):  # out_proj is a layer of its own
+        yield from _projections(module, *arguments, **keywords)
+    elif isinstance(x, torch.Tensor) and hasattr(module, "out_features"):
+        yield Product(x, module.out_features, module.bias is not None)
+    elif isinstance(x, torch.Tensor) and hasattr(module, "nf"):
+        yield Product(x, module.nf, module.bias is not None, "NN")
 
 
 def _projections(
@@ -148,4 +136,4 @@ def _projections(
     if module.in_proj_weight is not None and key is value:
         groups = [(query, 3 * size)] if query is key else [(query, size), (key, 2 * size)]
     for x, n in groups:
-        yield Product(x, n, bias, part="in_proj")
+        yield Product(x, n, bias, part=".in_proj")

@@ -1,28 +1,21 @@
 """The rows of tcgemm.compare, and the candidates of each."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tcgemm.measure import baseline, results
 from tcgemm.measure.amx import avoid_forbidden_amx
-from tcgemm.measure.case import Case
 from tcgemm.measure.compare.request import BASELINES, COMPARE
 from tcgemm.measure.compare.result import Row, size
 from tcgemm.measure.timing import Call
-from tcgemm.measure.work import COMPILED, DENSE, TORCH, GpuLost, case_fields, failed, measure
-from tcgemm.measure.works import work_of
+from tcgemm.measure.work import COMPILED, DENSE, TORCH, GpuLost, failed, measure
 
 Functions = dict[str, Callable[..., Any] | None]
 Candidates = tuple[dict[str, Call], dict[str, str], dict[str, str]]
 Job = tuple[Callable[[], Any], Row]  # what builds the operands, the first fields of the row
-
-
-def jobs_of(cases: Iterable[Case], device: torch.device) -> list[Job]:
-    """What there is to measure for these cases."""
-    return [(functools.partial(work_of, case, device), case_fields(case, device)) for case in cases]
 
 
 def measured(
@@ -47,11 +40,10 @@ def measured(
 
 
 def _row_of(build: Callable[[], Any], case: Row, functions: Functions, seconds: float) -> Row:
-    """The row of build(), or the reason why there is none. `case` has the first fields."""
+    """The row of build(), whose operands end with this call, or the reason why there is none."""
     try:
         work = build()
-        calls, names, refused = _candidates(work, functions)
-        return measure(work, calls, names, refused, ms=seconds * 1e3) | case
+        return measure(work, *_candidates(work, functions), ms=seconds * 1e3) | case
     except Exception as error:
         try:
             return failed(case, error)
@@ -83,7 +75,6 @@ def _candidates(work: Any, functions: Functions) -> Candidates:
 
 def _call(work: Any, function: Callable[..., Any], index: int) -> None:
     """A function of the caller on set `index`, with the options that the case has."""
-    names = ("bias", "activation", "residual", "scale_a", "scale_b")
-    options = {name: getattr(work, name) for name in names}
+    options = work.epilogue | {"scale_a": work.scale_a, "scale_b": work.scale_b}
     arguments = {name: value for name, value in options.items() if value is not None}
     function(*work.given(index), **arguments)

@@ -49,7 +49,10 @@ def compare_model(
             "tcgemm.nn.Linear, QuantLinear or SparseLinear24."
         )
     functions, progress = COMPARE.baselines(against), COMPARE.progress(progress)
-    positional, keywords = _arguments(example_input)
+    keywords = example_input if isinstance(example_input, Mapping) else {}
+    positional = () if isinstance(example_input, Mapping) else example_input
+    if not isinstance(positional, tuple | list):
+        positional = (positional,)
     forward = functools.partial(model, *positional, **keywords)
     device, gpus = _devices(model)
     seconds = COMPARE.seconds(seconds, device)
@@ -59,7 +62,7 @@ def compare_model(
             progress(f"forward of {type(model).__name__}, before and after the swap")
             layers, report, difference = _layers(model, forward, swap)
             before, after = _forward_times(forward, swap, gpus, seconds)
-        layers.sort(key=lambda layer: -layer.count * layer.case.flops)
+        layers.sort(key=lambda layer: -len(layer.calls) * layer.case.flops)
         of_layers = {name: value for name, value in options.items() if name not in OF_MODELS}
         work = functools.partial(LayerWork, to=to, options=of_layers)
         swapped = [layer for layer in layers if not layer.why_not]
@@ -86,15 +89,6 @@ def compare_model(
         "skipped": dict(report.skipped),
     }
     return Comparison(rows, facts)
-
-
-def _arguments(example_input: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(positional, keyword) arguments of the model's forward."""
-    if isinstance(example_input, Mapping):
-        return (), dict(example_input)
-    if isinstance(example_input, tuple | list):
-        return tuple(example_input), {}
-    return (example_input,), {}
 
 
 def _devices(model: torch.nn.Module) -> tuple[torch.device, set[torch.device]]:

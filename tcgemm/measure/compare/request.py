@@ -4,7 +4,7 @@ import functools
 import itertools
 import operator
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +63,9 @@ class Reader:
         """The error for a call that the function refuses."""
         return RuntimeError(f"{self.function}: {text}")
 
-    def check(self, *faults: tuple[object, str]) -> None:
-        """Raises the sentence of the first fault that is true."""
-        for fault, sentence in faults:
+    def check(self, faults: Mapping[str, object]) -> None:
+        """Raises the first sentence whose fault is true."""
+        for sentence, fault in faults.items():
             if fault:
                 raise self.refuse(sentence)
 
@@ -75,10 +75,8 @@ class Reader:
         items = as_list(shapes)
         if items and not any(isinstance(item, Iterable) for item in items):
             items = [shapes]
-        if not items:
-            raise self.refuse(
-                "there is no shape in the list; pass a shape such as (4096, 4096, 4096)."
-            )
+        empty = "there is no shape in the list; pass a shape such as (4096, 4096, 4096)."
+        self.check({empty: not items})
         return [self._shape(item) for item in items]
 
     def _shape(self, shape: Any) -> Sizes:
@@ -173,17 +171,14 @@ class Reader:
         if device.type == "cpu":
             return device
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        self.check(
-            (
-                device.type != "cuda",
-                f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one of these.",
-            ),
-            (not count, "device is 'cuda', but torch finds no CUDA GPU; pass device='cpu'."),
-            (
-                (device.index or 0) >= count,
-                f"device is {str(device)!r}, but there are {count} GPUs; pass another.",
-            ),
-        )
+        is_missing = (device.index or 0) >= count
+        faults = {
+            f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one of these.": device.type
+            != "cuda",
+            "device is 'cuda', but torch finds no CUDA GPU; pass device='cpu'.": not count,
+            f"device is {str(device)!r}, but there are {count} GPUs; pass another.": is_missing,
+        }
+        self.check(faults)
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.device("cuda", index)
 
@@ -203,152 +198,99 @@ class Reader:
         group_size: Any = "default",
     ) -> list[Case]:
         """Every combination of shapes, dtypes and layouts, with what the others ask for."""
-        sizes = self.shapes(shapes)
+        sizes, layout_names = self.shapes(shapes), self.layouts(layouts)
         names = [self.dtype(item) for item in as_list(dtypes)]
-        layout_names = self.layouts(layouts)
         epilogue = self._epilogue(bias, activation, residual)
-        self._check_float8("scales", scales, words(Granularity), names)
-        self._check_float8("precision", precision, words(Float8Precision), names)
+        self._check_float8("scales", scales, words(Granularity), names, ".")
+        end = "; float32 has the dtypes f32 and tf32."
+        self._check_float8("precision", precision, words(Float8Precision), names, end)
         batched = any(batch > 1 for batch, *_ in sizes)
         other_layout = set(layout_names) != {"TN"}
         has_layouts = f"layouts has {', '.join(layout_names)}; pass layouts='TN'."
         without = next((name for name in names if name in NO_EPILOGUE), None)
         in_bytes = next((name for name in names if name in SUBBYTE), None)
         dense = next((name for name in names if name not in cases.SPARSE), None)
-        self.check(
-            (
-                epilogue and batched,
-                "bias, activation and residual belong to a linear layer, which has no batch, but a "
-                "shape has one; pass (batch * m, n, k).",
-            ),
-            (
-                epilogue and without,
-                f"bias, activation and residual are measured in floating-point dtypes up to 32 "
-                f"bits, but dtypes has {without}; leave it out.",
-            ),
-            (
-                in_bytes and other_layout,
-                f"{in_bytes} shares bytes along K, so it has the layout TN, but {has_layouts}",
-            ),
-            (
-                sparse and dense,
-                f"sparse=True has {', '.join(cases.SPARSE)}, but dtypes has {dense}; leave it out.",
-            ),
-            (
-                sparse and other_layout,
-                f"sparse=True has the layout TN, b being the transpose of a 2:4 weight, but "
-                f"{has_layouts}",
-            ),
-            (
-                sparse and (epilogue or scales or precision == "promoted" or batched),
-                "sparse=True is measured for (m, n, k) without bias, activation, residual and "
-                "scales, and with the precision 'fast' of float8; leave the others out.",
-            ),
-        )
-        others = {"scales": scales, "precision": precision, "sparse": sparse}
-        packed = self._packed(weight, group_size, sizes, names, layout_names, others)
+        wide = next((name for name in names if name not in FLOATS), None)
+        others = epilogue or scales or precision == "promoted" or batched
+        packed, has = weight is not None, f"weight is {weight!r}"
+        excluded = {"scales": scales, "precision": precision, "sparse": sparse}
+        other = next((name for name, value in excluded.items() if value), None)
+        faults = {
+            "bias, activation and residual belong to a linear layer, which has no batch, but a "
+            "shape has one; pass (batch * m, n, k).": epilogue and batched,
+            "bias, activation and residual are measured in floating-point dtypes up to 32 bits, "
+            f"but dtypes has {without}; leave it out.": epilogue and without,
+            f"{in_bytes} shares bytes along K, so it has the layout TN, but {has_layouts}": in_bytes
+            and other_layout,
+            f"sparse=True has {', '.join(cases.SPARSE)}, but dtypes has {dense}; leave it "
+            "out.": sparse and dense,
+            "sparse=True has the layout TN, b being the transpose of a 2:4 weight, but "
+            f"{has_layouts}": sparse and other_layout,
+            "sparse=True is measured for (m, n, k) without bias, activation, residual and scales, "
+            "and with the precision 'fast' of float8; leave the others out.": sparse and others,
+            f"group_size is {group_size!r}, but belongs to a packed weight; pass its format as "
+            "weight, such as 'int4', or leave it out.": not packed and group_size != "default",
+            f"{has}, but there are {', '.join(WEIGHTS)}; pass one of these.": packed
+            and weight not in WEIGHTS,
+            f"{has}, which bf16 or f16 multiplies, but dtypes has {wide}; leave it out.": packed
+            and wide,
+            f"{has}, which has the layout TN, but {has_layouts}": packed and other_layout,
+            f"{other} does not go with a packed weight; leave {other} or weight out.": packed
+            and other,
+            "a packed weight is one matrix, but a shape has a batch; pass (batch * m, n, "
+            "k).": packed and batched,
+        }
+        self.check(faults)
+        terms = ["sparse"] if sparse else epilogue
+        if packed:
+            form = FORMATS[weight]
+            group = form.default_group if group_size == "default" else group_size
+            for *_, k in sizes:
+                check_group(self.function, form, group, k)
+            terms = [f"packed-{weight}-{group or 'row'}", *epilogue]
         result = []
         for dtype, layout, (batch, m, n, k) in itertools.product(names, layout_names, sizes):
             float8 = dtype in FLOAT8
-            terms = [f"{scales}-scales"] if scales and float8 else []
-            terms += ["sparse"] if sparse else [*packed, *epilogue]
+            scale_terms = [f"{scales}-scales"] if scales and float8 else []
             result.append(
                 Case(
                     "linear" if epilogue else "bmm" if batch > 1 else "mm",
                     dtype,
                     layout,
-                    m,
-                    n,
-                    k,
-                    batch,
+                    *(m, n, k, batch),
                     accumulation=("fast" if sparse else precision or "") if float8 else "",
-                    epilogue="+".join(terms) or "none",
+                    epilogue="+".join([*scale_terms, *terms]) or "none",
                 )
             )
         return result
 
     def _epilogue(self, bias: Any, activation: Any, residual: Any) -> list[str]:
         """The terms of the epilogue by name."""
-        activations = (None, *words(Activation))
-        if activation not in activations:
-            names = ", ".join(map(repr, activations))
-            raise self.refuse(
-                f"activation is {activation!r}, but there are {names}; take one of them."
-            )
+        choices = (None, *words(Activation))
+        faults = {
+            f"activation is {activation!r}, but there are {', '.join(map(repr, choices))}; take "
+            "one of them.": activation not in choices,
+        }
         for name, value in (("bias", bias), ("residual", residual)):
-            if not isinstance(value, bool):
-                raise self.refuse(
-                    f"{name} is a {type(value).__name__}, but says whether there is one; pass True "
-                    "or False."
-                )
-        terms = (bias and "bias", activation, residual and "residual")
-        return [term for term in terms if term]
+            sentence = (
+                f"{name} is a {type(value).__name__}, but says whether there is one; pass True or "
+                "False."
+            )
+            faults[sentence] = not isinstance(value, bool)
+        self.check(faults)
+        return [term for term in (bias and "bias", activation, residual and "residual") if term]
 
     def _check_float8(
-        self, name: str, value: Any, choices: Sequence[str], dtypes: list[str]
+        self, name: str, value: Any, choices: Sequence[str], dtypes: list[str], end: str
     ) -> None:
-        end = "; float32 has the dtypes f32 and tf32." if name == "precision" else "."
-        self.check(
-            (
-                value is not None and value not in choices,
-                f"{name} is {value!r}, but float8 operands have {', '.join(choices)}; take one of "
-                f"them{end}",
-            ),
-            (
-                value is not None and not set(dtypes) & set(FLOAT8),
-                f"{name} is {value!r}, but is for float8 operands, and dtypes has "
-                f"{', '.join(dtypes)}; add e4m3 or e5m2, or leave {name} out.",
-            ),
-        )
-
-    def _packed(
-        self,
-        weight: Any,
-        group_size: Any,
-        sizes: list[Sizes],
-        dtypes: list[str],
-        layouts: list[Layout],
-        others: dict[str, Any],
-    ) -> list[str]:
-        """The term of the cases, such as "packed-int4-128"; none if there is no packed weight.
-
-        others: the arguments that a packed weight excludes, by name.
-        """
-        if weight is None:
-            if group_size != "default":
-                raise self.refuse(
-                    f"group_size is {group_size!r}, but belongs to a packed weight; pass its "
-                    "format as weight, such as 'int4', or leave it out."
-                )
-            return []
-        dtype = next((name for name in dtypes if name not in FLOATS), None)
-        other = next((name for name, value in others.items() if value), None)
-        self.check(
-            (
-                weight not in WEIGHTS,
-                f"weight is {weight!r}, but there are {', '.join(WEIGHTS)}; pass one of these.",
-            ),
-            (
-                dtype,
-                f"weight is {weight!r}, which bf16 or f16 multiplies, but dtypes has {dtype}; "
-                "leave it out.",
-            ),
-            (
-                set(layouts) != {"TN"},
-                f"weight is {weight!r}, which has the layout TN, but layouts has "
-                f"{', '.join(layouts)}; pass layouts='TN'.",
-            ),
-            (other, f"{other} does not go with a packed weight; leave {other} or weight out."),
-            (
-                any(batch > 1 for batch, *_ in sizes),
-                "a packed weight is one matrix, but a shape has a batch; pass (batch * m, n, k).",
-            ),
-        )
-        form = FORMATS[weight]
-        size = form.default_group if group_size == "default" else group_size
-        for *_, k in sizes:
-            check_group(self.function, form, size, k)
-        return [f"packed-{weight}-{size or 'row'}"]
+        given = value is not None
+        faults = {
+            f"{name} is {value!r}, but float8 operands have {', '.join(choices)}; take one of "
+            f"them{end}": given and value not in choices,
+            f"{name} is {value!r}, but is for float8 operands, and dtypes has {', '.join(dtypes)}; "
+            f"add e4m3 or e5m2, or leave {name} out.": given and not {*dtypes} & {*FLOAT8},
+        }
+        self.check(faults)
 
 
 COMPARE = Reader("tcgemm.compare")

@@ -1,10 +1,10 @@
 """The result of tcgemm.compare: a table as text, HTML, pandas frame, picture and file."""
 
-import html
 import math
+import operator
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tcgemm import _plots, _tables
 from tcgemm.measure import results
 from tcgemm.measure.compare.request import COMPARE
 from tcgemm.measure.results import Row, is_wrong
+from tcgemm.ops import markup
 
 CASE = ("dtype", "layout", "m", "n", "k")
 
@@ -27,36 +28,22 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _spread(row: Row) -> str:
-    if not row.get("us") or row.get("iqr_us") is None:
-        return ""
-    return f"{100 * row['iqr_us'] / row['us']:.1f}"
-
-
-def _error(row: Row) -> str:
-    if is_wrong(row) and row.get("max_error_ratio") is None:
-        return "NaN"
-    return _number(row.get("max_error_ratio"), ".2f")
-
-
 # Title -> the cell's text. A column without any text is left out.
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "calls": lambda row: str(row.get("count", "")),
-    "function": lambda row: row["function"],
-    "dtype": lambda row: row["dtype"],
-    "layout": lambda row: row["layout"],
+    **{name: operator.itemgetter(name) for name in ("function", "dtype", "layout")},
     "size": size,
-    "epilogue": lambda row: row.get("epilogue") or "",
-    "kernel": lambda row: (row.get("kernel") or "").partition("@")[0],
+    "epilogue": operator.itemgetter("epilogue"),
+    "kernel": lambda row: (row["kernel"] or "").partition("@")[0],
     "us": lambda row: _number(row["us"], ".2f"),
-    "± %": _spread,
+    "± %": lambda row: f"{100 * row['iqr_us'] / row['us']:.1f}" if row["us"] else "",
     "TFLOP/s": lambda row: _number(row["tflops"], ".3g" if (row["tflops"] or 0) < 10 else ".1f"),
-    "GB/s": lambda row: _number(row.get("gbps"), ".0f"),
+    "GB/s": lambda row: _number(row["gbps"], ".0f"),
 }
 LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
-    "error": _error,
-    "MHz": lambda row: _number(row.get("clock_mhz"), ".0f"),
-    "W": lambda row: _number(row.get("power_w"), ".0f"),
+    "error": lambda row: _number(row["max_error_ratio"], ".2f") or ("NaN" if is_wrong(row) else ""),
+    "MHz": lambda row: _number(row["clock_mhz"], ".0f"),
+    "W": lambda row: _number(row["power_w"], ".0f"),
 }
 TEXT_COLUMNS = ("function", "dtype", "layout", "size", "epilogue", "kernel")  # aligned to the left
 
@@ -65,11 +52,6 @@ def _joined(names: list[str]) -> str:
     """The names of layers, with * for numbers: "layers.*.up, layers.*.gate"."""
     short = [re.sub(r"(?<![^.])\d+(?![^.])", "*", name) or "(the model)" for name in names]
     return ", ".join(dict.fromkeys(short))
-
-
-def _with_range(model: dict[str, Any], moment: str) -> str:
-    """The median time of a forward and its interquartile range: "812.3 ± 4.0"."""
-    return f"{model[f'{moment}_us']:.1f} ± {model[f'{moment}_iqr_us']:.1f}"
 
 
 @dataclass(repr=False)
@@ -119,50 +101,46 @@ class Comparison:
         return columns
 
     def _title(self) -> str:
-        facts = self.facts
-        device = str(facts.get("gpu", "an unknown device"))
+        facts = {"gpu": "an unknown device", "processor": "unknown"} | self.facts
+        device = facts["gpu"] + (f" (driver {facts['driver']})" if facts.get("driver") else "")
         if device == "cpu":
-            device = f"the CPU ({facts.get('processor', 'unknown')})"
-        elif facts.get("driver"):
-            device += f" (driver {facts['driver']})"
-        return (
-            f"tcgemm {facts.get('tcgemm', '')} on {device}, torch {facts.get('torch', '')}, "
-            f"{facts.get('date', '')}"
-        )
+            device = f"the CPU ({facts['processor']})"
+        version, torch, date = (facts.get(name, "") for name in ("tcgemm", "torch", "date"))
+        return f"tcgemm {version} on {device}, torch {torch}, {date}"
 
     def _summary(self) -> list[str]:
         """A line for the model, and one for each baseline."""
         lines = []
         if model := self.facts.get("model"):
-            lines.append(
-                f"{model['name']}: forward {_with_range(model, 'before')} us before, "
-                f"{_with_range(model, 'after')} us after the swap to {model['to']}, "
-                f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
-                f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}"
+            before, after = (
+                f"{model[f'{moment}_us']:.1f} ± {model[f'{moment}_iqr_us']:.1f} us {moment}"
+                for moment in ("before", "after")
             )
-            lines.append(f"the swap {model['coverage']}")
+            lines = [
+                f"{model['name']}: forward {before}, {after} the swap to {model['to']}, "
+                f"{model['speedup']:.3f} x; {model['swapped']} layers swapped, "
+                f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}",
+                f"the swap {model['coverage']}",
+            ]
         for name in self.baselines:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
-            if len(ratios) == 1:  # the table says it
-                continue
-            mean = statistics.geometric_mean(ratios)
-            span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
-            lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
+            if len(ratios) > 1:  # of a single row the table says it
+                mean = statistics.geometric_mean(ratios)
+                span = f"{min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rows"
+                lines.append(f"x {name}: geometric mean {mean:.3f} ({span})")
         return lines
 
     def _notes(self) -> list[str]:
         """What there is to say about rows, with their numbers in front."""
-        notes: dict[str, list[int]] = {}
+        notes: dict[str, list[str]] = {}
         for number, row in enumerate(self.rows, 1):
-            texts = [f"layers {_joined(row['layers'])}"] if row.get("layers") else []
-            refusals = row.get("refused", {})
-            texts += [f"{name} did not run: {reason}" for name, reason in refusals.items()]
-            if is_wrong(row):
-                texts.insert(0, "WRONG RESULT: its error exceeds what rounding explains")
-            for text in [*texts, row.get("why")]:
-                if text:
-                    notes.setdefault(text, []).append(number)
-        return [f"row {', '.join(map(str, rows))}: {text}" for text, rows in notes.items()]
+            wrong = "WRONG RESULT: its error exceeds what rounding explains"
+            texts = [wrong] if is_wrong(row) else []
+            texts += [f"layers {_joined(row['layers'])}"] if "layers" in row else []
+            texts += [f"{name} did not run: {why}" for name, why in row["refused"].items()]
+            for text in filter(None, [*texts, row["why"]]):
+                notes.setdefault(text, []).append(str(number))
+        return [f"row {', '.join(numbers)}: {text}" for text, numbers in notes.items()]
 
     def __str__(self) -> str:
         columns = self._columns()
@@ -174,24 +152,10 @@ class Comparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """The table of a notebook."""
         columns = self._columns()
-
-        def row(tag: str, cells: Iterable[str]) -> str:
-            tags = [
-                f'<{tag} style="text-align:{"left" if title in TEXT_COLUMNS else "right"}">'
-                f"{html.escape(cell)}</{tag}>"
-                for title, cell in zip(columns, cells, strict=True)
-            ]
-            return f"<tr>{''.join(tags)}</tr>"
-
-        body = [row("td", cells) for cells in zip(*columns.values(), strict=True)]
-        below = [f"<li>{html.escape(text)}</li>" for text in self._summary() + self._notes()]
-        return (
-            f"<p>{html.escape(self._title())}</p>"
-            f"<table><thead>{row('th', columns)}</thead><tbody>{''.join(body)}</tbody></table>"
-            f"<ul>{''.join(below)}</ul>"
-        )
+        table = markup.table(list(columns), zip(*columns.values(), strict=True))
+        below = [f"<li>{markup.escape(text)}</li>" for text in self._summary() + self._notes()]
+        return f"<p>{markup.escape(self._title())}</p>{table}<ul>{''.join(below)}</ul>"
 
     def to_pandas(self) -> Any:
         """Makes a pandas.DataFrame with one row for each case.
@@ -204,9 +168,8 @@ class Comparison:
         try:
             import pandas
         except ImportError as error:
-            raise COMPARE.refuse(
-                "to_pandas needs pandas; `pip install pandas` installs it."
-            ) from error
+            text = "to_pandas needs pandas; `pip install pandas` installs it."
+            raise COMPARE.refuse(text) from error
         return pandas.DataFrame([_flat(row) for row in self.rows])
 
     def plot(self, ax: Any = None) -> Any:
@@ -249,12 +212,9 @@ class Comparison:
 def _flat(row: Row) -> Row:
     nested = ("ratios", "baselines", "refused", "facts", "repetitions")
     fields = {name: value for name, value in row.items() if name not in nested}
-    for name, ratio in row["ratios"].items():
-        fields[f"x {name}"] = ratio
-        fields[f"{name} us"] = row.get("baselines", {}).get(name, {}).get("us")
-    for name, reason in row.get("refused", {}).items():
-        fields[f"{name} refused"] = reason
-    return fields
+    for name, baseline in row["baselines"].items():
+        fields |= {f"x {name}": row["ratios"][name], f"{name} us": baseline["us"]}
+    return fields | {f"{name} refused": reason for name, reason in row["refused"].items()}
 
 
 def load(path: str | Path) -> Comparison:
@@ -267,14 +227,12 @@ def load(path: str | Path) -> Comparison:
         RuntimeError: the file has another form.
         OSError: the file cannot be read.
     """
-
     try:
         facts, rows = results.read(path)
         for row in rows:
             if missing := [name for name in CASE if name not in row]:
                 raise ValueError(f"{path} has a row without {', '.join(missing)}")
     except ValueError as error:
-        raise COMPARE.refuse(
-            f"{error}; pass a file that the result of tcgemm.compare saved."
-        ) from error
+        text = f"{error}; pass a file that the result of tcgemm.compare saved."
+        raise COMPARE.refuse(text) from error
     return Comparison(rows, facts)
