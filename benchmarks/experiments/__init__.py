@@ -3,7 +3,6 @@
 side_by_side.py   the job that measures several ways to do one step
 stack.py          a model of Llama's shape, of plain torch modules
 models.py         models, swap: training steps, decode and forward of this model
-layers.py         float8: a training step with float8 products beside bf16
 products.py       packed, low_bits: cases of products
 errors.py, patterns.py  errors: f32 products beside float64
 rates.py          rates: what a machine can do, and the noise of the timer
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 import functools
 
-from benchmarks.experiments import errors, layers, models, products, rates, tensor_parallel
+from benchmarks.experiments import errors, models, products, rates, tensor_parallel
 from tcgemm.measure.run import Experiments
 
 EXPERIMENTS: Experiments = {
@@ -22,6 +21,5 @@ EXPERIMENTS: Experiments = {
     **{name: functools.partial(products.jobs, name) for name in products.SETS},
     "errors": errors.jobs,
     "rates": rates.jobs,
-    "float8": layers.float8,
     "tensor_parallel": tensor_parallel.jobs,
 }

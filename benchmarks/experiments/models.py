@@ -31,6 +31,7 @@ from tcgemm.measure.results import Row
 DTYPE = torch.bfloat16
 RATE = 1e-4  # of AdamW
 BATCHES = 32  # of training; their order repeats, and one more is kept for the loss
+STEPS = 24  # of training, before the loss
 FOLLOWS = 0.5  # the share of tokens that the token before decides
 TRAIN, DECODE, FORWARD = "train", "decode", "forward"
 MODELS = {
@@ -132,6 +133,10 @@ class Training(ModelStep):
         self.batches, self.steps = batches, 0
         parameters = self.model.parameters()
         self.optimizer = torch.optim.AdamW(parameters, lr=RATE, fused=device.type == "cuda")
+        with self.session():
+            for index in range(STEPS):
+                self(index)
+        self.loss = self.loss_of_unseen()
 
     def __call__(self, index: int) -> None:
         """One step."""
@@ -142,11 +147,14 @@ class Training(ModelStep):
         self.steps += 1
 
     @torch.no_grad()
-    def facts(self) -> Row:
-        """The loss of a batch that no step has seen, and the number of steps before."""
+    def loss_of_unseen(self) -> float:
+        """The loss of a batch that no step has seen."""
         ids = self.batches[BATCHES]
-        loss = float(self.model(ids[:, :-1], labels=ids[:, 1:]))
-        return {"steps": self.steps, "loss": round(loss, 4)}
+        return round(float(self.model(ids[:, :-1], labels=ids[:, 1:])), 4)
+
+    def facts(self) -> Row:
+        """The loss, and the number of steps before it."""
+        return {"steps": STEPS, "loss": self.loss}
 
 
 class Logits(ModelStep):
@@ -231,8 +239,7 @@ def job(set_name: str, case: Case, repetitions: int) -> SideBySide:
         fields | {"batch": case.batch, "tokens": case.tokens},
         names_of(case.task),
         functools.partial(builder, case),
-        repetitions=repetitions,
-        calls=2 if case.task == TRAIN else 5,
+        repetitions,
         captured=case.task != TRAIN,
     )
 

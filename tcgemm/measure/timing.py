@@ -129,6 +129,7 @@ def measure(
     sampler: Sampler | None = None,
     refusals: dict[str, str] | None = None,
     enough: Callable[[Mapping[str, Timing]], bool] | None = None,
+    session: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> dict[str, Timing]:
     """Measures the time of each candidate: {name: call} -> {name: Timing}.
 
@@ -152,8 +153,11 @@ def measure(
             capture. If it is None, such a candidate raises RuntimeError.
         enough: gets the timings after FIRST_MS of each candidate, and ends the measurement there if
             it returns True. None measures all of min_ms.
+        session: the block in which the calls of a candidate run, by its name. To enter it takes no
+            part in a time.
     """
-    slices_of = _graph_slices if torch.device(device).type == "cuda" else _host_slices
+    captures = torch.device(device).type == "cuda"
+    slices_of = _graph_slices if captures else _host_slices
     rounds = 2 * math.ceil(min_ms / (2 * SLICE_MS))  # each order as often as the reverse
     slice_ms = min_ms / rounds
     first = 2 * math.ceil(FIRST_MS / (2 * slice_ms))
@@ -161,18 +165,21 @@ def measure(
     with contextlib.ExitStack() as stack:
         for name, call in candidates.items():
             try:
-                slices[name] = stack.enter_context(slices_of(call, sets))
+                with session(name):
+                    slices[name] = stack.enter_context(slices_of(call, sets))
             except Exception as error:
                 if refusals is None or not slices:
                     raise
-                refusals[name] = f"(in a CUDA graph) {error}".split("\n")[0]
-        for time_slice in slices.values():
-            time_slice(slice_ms)
+                refusals[name] = f"{'(in a CUDA graph) ' * captures}{error}".split("\n")[0]
+        for name, time_slice in slices.items():
+            with session(name):
+                time_slice(slice_ms)
         stack.enter_context(sampler or contextlib.nullcontext())
         samples: dict[str, list[float]] = {name: [] for name in slices}
         for index in range(rounds):
             for name in sorted(slices, reverse=index % 2 == 1):
-                samples[name] += slices[name](slice_ms)
+                with session(name):
+                    samples[name] += slices[name](slice_ms)
             if enough and index + 1 == first and enough(_timings(samples)):
                 break
     return _timings(samples)

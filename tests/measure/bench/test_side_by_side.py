@@ -5,7 +5,7 @@ import torch
 
 from benchmarks.experiments import side_by_side
 from benchmarks.experiments.side_by_side import SideBySide, Step
-from tcgemm.measure import results, run, telemetry
+from tcgemm.measure import results, run
 
 CPU = torch.device("cpu")
 
@@ -50,7 +50,7 @@ class Breaks(Recorder):
 
     def __call__(self, index):
         self.calls += 1
-        if self.calls > side_by_side.WARM_UP + 15:
+        if self.calls > side_by_side.WARM_UP:
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
 
@@ -62,17 +62,6 @@ def built(name):
 
 NAMES = ("torch", "torch compiled", "a", "a compiled", "bad compiled", "late", "breaks")
 JOB = SideBySide("some", {"set": "some", "size": 3}, NAMES, lambda device: built, repetitions=2)
-
-
-def test_calls_alternate_in_their_sessions():
-    Recorder.order.clear()
-    steps = {name: Recorder(name) for name in "ab"}
-    sampler = telemetry.Sampler("cpu")
-    timings = side_by_side.alternating(
-        steps, lambda step: side_by_side.waited_us(step, device=CPU, calls=2), sampler, {}
-    )
-    assert Recorder.order == [*"aabb", *"bbaa"] * 2 + [*"aabb"]
-    assert list(timings) == ["a", "b"]
 
 
 def test_rows_have_the_ratios_to_their_baselines():
