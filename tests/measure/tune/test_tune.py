@@ -63,9 +63,7 @@ def test_candidates_have_clusters_and_slices():
     limit = measure.FACTOR * min(first.microseconds, *estimates.values())
     for name, us in estimates.items():
         assert us <= limit and name_of(ask(kernel=name)) == name
-
-
-def test_float8_candidates_have_the_same_bits_class():
+    # Those of float8 have the same bits.
     case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
     for kernel in others(case):
         assert kernel.startswith("sm90a") and "_promoted" not in kernel
@@ -114,28 +112,27 @@ def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
 def test_a_result_with_nan_or_a_large_error_is_wrong(monkeypatch):
     work = Workload(Case("mm", "f32", "TN", 16, 8, 32), "cpu")
     exact = torch.mm(work.operands.a[0], work.operands.b[0])
-    for result, text in ((exact, ""), (exact + 1, "times the bound"), (exact * math.nan, "nan")):
+    for factor, text in ((1, ""), (1.5, "times the bound"), (math.nan, "nan")):
+        product = exact * factor
         monkeypatch.setattr(
-            work, "call_kernel", lambda kernel, index, r=result: work.operands.out[index].copy_(r)
+            work, "call_kernel", lambda kernel, index, r=product: work.operands.out[index].copy_(r)
         )
-        assert text in measure.why_wrong(work, "any")
-        assert bool(measure.why_wrong(work, "any")) == bool(text)
+        why = measure.why_wrong(work, "any")
+        assert text in why and bool(why) == bool(text)
     monkeypatch.setattr(work, "call_kernel", lambda kernel, index: None)  # it stores nothing
     assert "nan" in measure.why_wrong(work, "any")
 
 
-@pytest.mark.parametrize(
-    ("dtype", "options"),
-    [
-        *((dtype, {}) for dtype in ("bf16", "f16", "tf32", "f64", "s8")),
-        ("e4m3", {"epilogue": "row-scales"}),
-        ("e4m3", {"epilogue": "128x128-scales"}),
-        ("e5m2", {"epilogue": "tensor-scales", "accumulation": "fast"}),
-        ("bf16", {"batch": 3, "op": "bmm", "layout": "NN"}),
-        *((dtype, {"epilogue": "sparse"}) for dtype in ("bf16", "tf32", "s8")),
-    ],
-    ids=str,
+KINDS = (
+    *((dtype, {}) for dtype in ("bf16", "f16", "tf32", "f64", "s8")),
+    *(("e4m3", {"epilogue": f"{scales}-scales"}) for scales in ("row", "128x128")),
+    ("e5m2", {"epilogue": "tensor-scales", "accumulation": "fast"}),
+    ("bf16", {"batch": 3, "op": "bmm", "layout": "NN"}),
+    *((dtype, {"epilogue": "sparse"}) for dtype in ("bf16", "tf32", "s8")),
 )
+
+
+@pytest.mark.parametrize(("dtype", "options"), KINDS, ids=str)
 def test_every_kind_of_product_is_checked_and_timed(dtype, options):
     """On the CPU, which takes every name of a kernel."""
     fields = {"op": "mm", "dtype": dtype, "layout": "TN", "m": 16, "n": 64, "k": 128, **options}
@@ -145,68 +142,53 @@ def test_every_kind_of_product_is_checked_and_timed(dtype, options):
     assert measure.ask(work, device=H200).product
 
 
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.up = torch.nn.Linear(64, 128, dtype=torch.bfloat16)
-        self.again = tcgemm.nn.Linear(64, 128, dtype=torch.bfloat16, activation="gelu")
-        self.norm = torch.nn.LayerNorm(64)
-        self.head = torch.nn.Linear(64, 32)
-        self.rows = tcgemm.nn.QuantLinear(64, 128)
-        self.blocks = tcgemm.nn.QuantLinear(64, 128, granularity="128x128")
-        self.integers = tcgemm.nn.QuantLinear(64, 128, dtype=torch.int8)
-        self.float8 = tcgemm.nn.Float8Linear(64, 128)
-        self.sparse = tcgemm.nn.SparseLinear24(64, 128, dtype=torch.float16)
-
-
-def test_layers_of_a_model(fake_gpu, monkeypatch):
-    cases, skipped = api.of_model(Model(), [1, 16])
-    assert [(case.dtype, case.m, case.n, case.epilogue) for case in cases if case.m == 16] == [
-        ("bf16", 16, 128, "none"),
-        ("e4m3", 16, 128, "row-scales"),
-        ("e4m3", 16, 128, "128x128-scales"),
-        ("s8", 16, 128, "none"),
-        ("e4m3", 16, 128, "tensor-scales"),
-        ("f16", 16, 128, "sparse"),
-    ]
-    assert skipped == {"head": api.OF_F32}
-    result = tcgemm.tune(Model(), rows=16, progress=False)
-    assert len(result.rows) == 6 and result.skipped == skipped
-    assert "skipped: head: float32 with precision" in str(result)
-    monkeypatch.setattr(api.torch_precision, "default", lambda: "high")
-    (case,), skipped = api.of_model(torch.nn.Linear(64, 32), [8])
-    assert (case.dtype, case.m, case.n, case.k, skipped) == ("tf32", 8, 32, 64, {})
-
-
 def meta(*shape, dtype=torch.float32):
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-SCALES_OF_ROWS = {"scale_a": meta(16, 1), "scale_b": meta(1, 128)}
-
-
-@pytest.mark.parametrize(
-    ("dtype", "epilogue", "options"),
-    [
-        ("bf16", "none", {"bias": meta(128, dtype=torch.bfloat16)}),
-        ("e4m3", "row-scales", SCALES_OF_ROWS),
-        ("e4m3", "128x128-scales", {"scale_a": meta(16, 2), "scale_b": meta(2, 1)}),
-        ("s8", "none", SCALES_OF_ROWS | {"out_dtype": torch.bfloat16}),
-        ("f16", "sparse", {}),
-    ],
-)
-def test_the_products_of_layers_have_the_names_of_their_cases(dtype, epilogue, options):
-    """So a layer takes what was tuned for it."""
-    case = Case("mm", dtype, "TN", 16, 128, 256, epilogue=epilogue)
-    a, b = (meta(size, 256, dtype=DTYPES[dtype]) for size in (16, 128))
-    if epilogue == "sparse":
-        a, b = (torch.zeros(size, 256).half() for size in (16, 128))
-        b = tcgemm.compress24(b, prune=True)
-    expected = tcgemm.explain(a, b.t(), **options, device=H200).product
-    assert expected and ask(case).product == expected
+def test_layers_of_a_model(fake_gpu, monkeypatch):
+    nn, sizes = tcgemm.nn, (64, 128)
+    of_rows = {"scale_a": meta(16, 1), "scale_b": meta(1, 128)}
+    of_blocks = {"scale_a": meta(16, 1), "scale_b": meta(1, 1)}
+    of_tensors = {"scale_a": meta(), "scale_b": meta()}
+    bf16 = {"dtype": torch.bfloat16}
+    layers = (  # and the dtype and the options of the product that each calls
+        (torch.nn.Linear(*sizes, **bf16), "bf16", {"bias": meta(128, **bf16)}),
+        (nn.Linear(*sizes, **bf16, activation="gelu"), "bf16", {"activation": "gelu"}),
+        (nn.QuantLinear(*sizes), "e4m3", of_rows),
+        (nn.QuantLinear(*sizes, granularity="128x128"), "e4m3", of_blocks),
+        (nn.QuantLinear(*sizes, dtype=torch.int8), "s8", of_rows | {"out_dtype": torch.bfloat16}),
+        (nn.Float8Linear(*sizes), "e4m3", of_tensors),
+        (nn.SparseLinear24(*sizes, dtype=torch.float16), "f16", {}),
+    )
+    expected = []
+    for layer, dtype, options in layers:
+        a, b = (meta(size, 64, dtype=DTYPES[dtype]) for size in (16, 128))
+        if isinstance(layer, nn.SparseLinear24):
+            a, b = torch.zeros(16, 64).half(), layer.weight
+        expected.append(tcgemm.explain(a, b.t(), **options, device=H200).product)
+    head = torch.nn.Linear(64, 32)
+    model = torch.nn.Sequential(*(layer for layer, *_ in layers), torch.nn.LayerNorm(64), head)
+    result = tcgemm.tune(model, rows=16, progress=False)
+    assert [row["product"] for row in result.rows] == expected[1:]  # the first two have one
+    assert expected[0] == expected[1] and all(expected)
+    assert result.skipped == {"8": api.OF_F32}
+    assert "skipped: 8: float32 with precision" in str(result)
+    monkeypatch.setattr(api.torch_precision, "default", lambda: "high")
+    cases, skipped = api.of_model(head, [8, 16])
+    assert [(case.dtype, case.m, case.n, case.k) for case in cases] == [
+        ("tf32", m, 32, 64) for m in (8, 16)
+    ]
+    assert not skipped
 
 
 def test_tune_stores_what_later_plans_take(fake_gpu):
+    def stop(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=stop)
+    assert plan(*SHAPE)["tuned"] and not plan(8, 4096, 14336)["tuned"]
     lines = []
     result = tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=lines.append)
     assert len(lines) == 2 and lines[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
@@ -217,6 +199,11 @@ def test_tune_stores_what_later_plans_take(fake_gpu):
     entries = json.loads(result.path.read_text())["products"]
     assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
     assert "2 of 2 products have a faster kernel" in str(result)
+    assert tcgemm.tune(SHAPE, progress=False).rows == result.rows[:1]  # not with the tuned kernel
+    fake_gpu.us = lambda kernel: 10.0
+    slow = tcgemm.tune(SHAPE, progress=False)
+    assert not slow.rows[0]["stored"] and len(tuned.read(slow.path)["products"]) == 1
+    assert not plan(*SHAPE)["tuned"]
 
 
 def test_a_product_with_a_packed_weight_is_tuned(fake_gpu):
@@ -234,24 +221,6 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu):
     assert plan.tuned and "_16x32x64_w1" in plan.kernel
     larger = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
     assert not tcgemm.explain(x, larger.t(), device=H200).tuned
-
-
-def test_tuning_again_begins_with_the_planned_kernel(fake_gpu):
-    first = tcgemm.tune(SHAPE, progress=False)
-    assert tcgemm.tune(SHAPE, progress=False).rows == first.rows
-    fake_gpu.us = lambda kernel: 10.0
-    slow = tcgemm.tune(SHAPE, progress=False)
-    assert not slow.rows[0]["stored"] and tuned.read(slow.path)["products"] == []
-    assert not plan(*SHAPE)["tuned"]
-
-
-def test_an_interrupt_keeps_what_was_measured(fake_gpu):
-    def stop(line):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=stop)
-    assert plan(*SHAPE)["tuned"] and not plan(8, 4096, 14336)["tuned"]
 
 
 LINEAR = torch.nn.Linear(8, 8)
@@ -280,20 +249,17 @@ def test_errors_name_the_argument(arguments, options, sentence):
     assert str(error.value).startswith(f"tcgemm.tune: {sentence}")
 
 
-def test_without_a_gpu(monkeypatch):
+def test_a_device_that_is_no_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert error_message(lambda: tcgemm.tune((8, 8, 8))) == (
         "tcgemm.tune: torch finds no CUDA GPU, and kernels are timed on one; run it on a machine "
         "with a GPU."
     )
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda:7", "gpu", 3.5])
-def test_a_device_that_is_no_gpu(device, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(RuntimeError, match="has to be one of this machine's GPUs, of which there"):
-        tcgemm.tune((8, 8, 8), device=device)
+    for device in ("cpu", "cuda:7", "gpu", 3.5):
+        with pytest.raises(RuntimeError, match=f"device is {device!r}, but has to be one of this"):
+            tcgemm.tune((8, 8, 8), device=device)
 
 
 def test_what_is_checked_on_a_gpu(fake_gpu):
@@ -305,49 +271,40 @@ def test_what_is_checked_on_a_gpu(fake_gpu):
 
 
 def test_the_command_tunes_shows_and_clears(fake_gpu, capsys):
-    assert command.run(["--shapes", "16x4096x14336", "--dtypes", "bf16", "--seconds", "0.1"]) == 0
-    output = capsys.readouterr()
-    assert "1 of 1 products have a faster kernel" in output.out and "1 of 1: bf16" in output.err
-    assert command.run(["--show"]) == 0
-    text = capsys.readouterr().out
+    def output(*arguments):
+        assert command.run([*arguments]) == 0
+        return capsys.readouterr()
+
+    tuned_now = output("--shapes", "16x4096x14336", "--dtypes", "bf16", "--seconds", "0.1")
+    assert "1 of 1 products have a faster kernel" in tuned_now.out
+    assert "1 of 1: bf16" in tuned_now.err
+    text = output("--show").out
     assert "NVIDIA H200, driver 570.86.15" in text and "m 16 n 4096 k 14336" in text
-    assert command.run(["--clear"]) == 0
-    assert capsys.readouterr().out.startswith("removed 1 files from ")
-    assert command.run(["--show"]) == 0
-    assert capsys.readouterr().out.startswith("there is no file of tcgemm.tune in ")
-
-
-def test_the_command_shows_why_a_file_is_not_taken(fake_gpu, capsys):
-    path = tcgemm.tune(SHAPE, progress=False).path
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"driver": "535.1"}))
+    (path,) = tuned.paths()
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"driver": "535.1"}))
     (path.parent / "tuned-x.json").write_text("broken")
-    command.run(["--show"])
-    text = capsys.readouterr().out
+    text = output("--show").out
     assert "not taken here: it is for the driver 535.1, but here is 570.86.15" in text
     assert "tuned-x.json: it is no JSON file" in text
+    assert output("--clear").out.startswith("removed 2 files from ")
+    assert output("--show").out.startswith("there is no file of tcgemm.tune in ")
 
 
 def test_the_command_takes_a_model(fake_gpu, tmp_path, monkeypatch, capsys):
-    (tmp_path / "some_models.py").write_text(
-        "import torch\n"
-        "def small():\n    return torch.nn.Linear(64, 32, dtype=torch.float16)\n"
-        "number = 3\n"
-    )
+    text = "import torch\nnumber = 3\ndef small():\n    return torch.nn.Linear(64, 32).half()\n"
+    (tmp_path / "some_models.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     arguments = ["--model", "some_models:small", "--rows", "4,8", "--quiet"]
     assert command.run(arguments) == 0
     output = capsys.readouterr()
     assert "m 4 n 32 k 64" in output.out and "m 8 n 32 k 64" in output.out and not output.err
-    for name in ("some_models:large", "no_models:small", "some_models"):
+    for name in ("some_models:large", "no_models:small", "some_models", "some_models:number"):
         with pytest.raises(RuntimeError, match="pass MODULE:FUNCTION"):
             command.run(["--model", name])
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["--show", "--clear"], ["--model", "a:b", "--rows", "x"]]
-)
-def test_the_command_refuses_other_arguments(arguments, capsys):
-    with pytest.raises(SystemExit):
-        command.run(arguments)
-    assert "usage: python -m tcgemm tune" in capsys.readouterr().err
+def test_the_command_refuses_other_arguments(capsys):
+    for arguments in ([], ["--show", "--clear"], ["--model", "a:b", "--rows", "x"]):
+        with pytest.raises(SystemExit):
+            command.run(arguments)
+        assert "usage: python -m tcgemm tune" in capsys.readouterr().err
