@@ -8,7 +8,6 @@ results.
 """
 
 import functools
-import json
 from pathlib import Path
 
 from tcgemm.measure import command_line
@@ -23,9 +22,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if missing := [path for path in options.files if not path.exists()]:
         parser.error(f"{missing[0]}: there is no such file.")
-    contents = [json.loads(path.read_text()) for path in options.files]
-    if len({content["header"].get("gpu") for content in contents}) > 1:
+    parts = [Results.load(path) for path in options.files]
+    if len({part.header.get("gpu") for part in parts}) > 1:
         parser.error("the files are of different GPUs.")
-    functools.reduce(Results.merge, map(Results.load, options.files)).save(options.out)
+    functools.reduce(Results.merge, parts).save(options.out)
     print(f"{len(options.files)} files -> {options.out}")
     return 0

@@ -82,8 +82,7 @@ def line_of(row: Row) -> str:
 def parts(measured: Results, picture: list[str]) -> list[str]:
     """Titles, notes and tables of a file, with the lines of its picture; nothing without rows.
 
-    A table has one line a model, number of sequences and mode; one column a variant. Variants that
-    could not be measured are listed below it with the reason.
+    A table has one line a model, number of sequences and mode; one column a variant.
     """
     gpu = measured.header.get("gpu", "")
     rows = [row for row in measured.rows if row["set"] == "models"]
@@ -91,29 +90,16 @@ def parts(measured: Results, picture: list[str]) -> list[str]:
         return []
     result = ["### Models", f"{ABOUT} {versions(measured, rows)}.", *picture]
     for task, title in TITLES.items():
-        part = [row for row in rows if row["task"] == task]
-        if not part:
-            continue
-        names = dict.fromkeys(row["function"] for row in in_order(part))
-        cells = {(line_of(row), row["function"]): cell(row, gpu) for row in part}
-        result += [f"#### {title}", NOTES[task], grid(cells, names)]
-        reasons = [
-            f"- {row['function']}, {task}, {line_of(row)}: {row['why']}"
-            for row in part
-            if row["us"] is None
-        ]
-        result += ["\n".join(reasons)] if reasons else []
+        if part := [row for row in rows if row["task"] == task]:
+            names = dict.fromkeys(row["function"] for row in in_order(part))
+            cells = {(line_of(row), row["function"]): cell(row, gpu) for row in part}
+            result += [f"#### {title}", NOTES[task], grid(cells, names)]
     return result
 
 
-def call_of(row: Row) -> str:
-    """ "64 tokens, in a CUDA graph"."""
-    return f"{count_of(row['tokens'], 'token')}, {CALLS[row['graph']]}"
-
-
-def place_of_call(row: Row) -> tuple[bool, int]:
-    """The place of a call of a swapped model among the others."""
-    return not row["graph"], row["tokens"]
+def by_call(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the set swap by the way of the call and the tokens."""
+    return sorted(rows, key=lambda row: (not row["graph"], row["tokens"]))
 
 
 def swap_table(measured: Results) -> str:
@@ -122,11 +108,12 @@ def swap_table(measured: Results) -> str:
     if not rows:
         return ""
     gpu, cells = measured.header["gpu"], {}
-    for row in rows:
-        cells[row["function"], call_of(row)] = time(row["us"])
+    for row in by_call(rows):
+        call = f"{count_of(row['tokens'], 'token')}, {CALLS[row['graph']]}"
+        cells[row["function"], call] = time(row["us"])
+    for row in rows:  # after the calls: it is the last column
         cells[row["function"], "memory"] = f"{row['facts']['held_bytes'] / 1e9:.2f} GB"
-    calls = dict.fromkeys(map(call_of, sorted(rows, key=place_of_call)))
-    table = grid(cells, [*calls, "memory"], f"one forward on an {gpu}")
+    table = grid(cells, corner=f"one forward on an {gpu}")
     picture = f"../pictures/swap_{results.file_name(gpu).removesuffix('.json')}.svg"
     return f"![Speed and memory of a model after swap_linear, {gpu}]({picture})\n\n{table}"
 
@@ -177,7 +164,7 @@ def swap(measured: Results) -> "_plots.Figure | None":
     if not rows:
         return None
     panels = speeds(
-        sorted(rows, key=place_of_call),
+        by_call(rows),
         lambda row: f"x torch's speed, {CALLS[row['graph']]}",
         lambda row: count_of(row["tokens"], "token"),
     )

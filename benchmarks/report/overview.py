@@ -65,18 +65,15 @@ def kind_of(row: Row) -> str:
     return str(row["dtype"])
 
 
-def ratios_of(rows: Iterable[Row]) -> list[float]:
-    """The ratios of rows, the lowest first."""
-    return sorted(row["ratios"][TORCH] for row in rows)
+def ratios_of(rows: Iterable[Row], kind: str, condition: Callable[[Row], bool]) -> list[float]:
+    """The ratios of the rows of a kind that meet a condition, the lowest first."""
+    return sorted(row["ratios"][TORCH] for row in rows if kind_of(row) == kind and condition(row))
 
 
 def measured_groups(measured: Results) -> list[tuple[str, str, list[float]]]:
     """[(name of a group, what it is compared with, its ratios)] of those that were measured."""
     rows = products(measured)
-    groups = [
-        (*group, ratios_of(row for row in rows if kind_of(row) == kind))
-        for kind, group in GROUPS.items()
-    ]
+    groups = [(*group, ratios_of(rows, kind, every)) for kind, group in GROUPS.items()]
     return [group for group in groups if group[-1]]
 
 
@@ -95,7 +92,7 @@ def summary(measured: Results) -> str:
     # A forced kernel is not the one that a user gets.
     rows = [row for row in current.without_stale(measured).rows if ":" not in row["set"]]
     head = measured.header
-    words = [results.claim(span, 1.0) for row in rows if ratio(row) and (span := results.span(row))]
+    words = [results.claim(span, 1.0) for row in rows if (span := results.span(row))]
     commits = sorted({row["commit"] for row in measured.rows})
     text = (
         f"{head.get('gpu')}, driver {head.get('driver')}, torch {head.get('torch')}, "
@@ -166,7 +163,7 @@ def lines(measured: Results) -> str:
     """Markdown items with the measured numbers: where tcgemm is faster, and where torch is."""
     rows, values = products(measured), {}
     for name, (kind, condition) in SPANS.items():
-        if ratios := ratios_of(row for row in rows if kind_of(row) == kind and condition(row)):
+        if ratios := ratios_of(rows, kind, condition):
             low, high = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
             values[name] = low if low == high else f"{low} to {high}"
             values[f"mean_{name}"] = f"{mean(ratios):.2f}"
@@ -204,8 +201,7 @@ def picture(measured: Results) -> "_plots.Figure | None":
     return figure
 
 
-# Set -> the epilogue of its rows that are shown.
-SQUARE_SETS = {"squares": "", "int8": "", "fp8": "tensor-scales", "tf32": "", "f64": ""}
+SQUARE_SETS = ("squares", "int8", "fp8", "tf32", "f64")
 # Title of a panel -> (dtype, are its sizes multiples of 8). Others than 16 bits have aligned sizes.
 PANELS = {
     "bf16: multiples of 8": ("bf16", True),
@@ -228,8 +224,8 @@ def squares(measured: Results) -> "_plots.Figure | None":
     rows = [
         row
         for row in products(measured)
-        if row["epilogue"] == SQUARE_SETS.get(row["set"]) and row["function"] == "mm"
-        if is_cube(row) and row["m"] in SQUARES + RAGGED_SQUARES
+        if row["set"] in SQUARE_SETS and is_cube(row) and row["m"] in SQUARES + RAGGED_SQUARES
+        if row["epilogue"] == ("tensor-scales" if row["dtype"] == "e4m3" else "")
         if row["set"] == "squares" or row["layout"] in FORWARD
     ]
     rows.sort(key=lambda row: (LAYOUTS.index(row["layout"]), row["m"]))
