@@ -50,8 +50,8 @@ UNIT = errors.UNIT_ROUNDOFF[torch.float32]
 LARGEST = torch.finfo(torch.float32).max
 SMALLEST_NORMAL = torch.finfo(torch.float32).smallest_normal
 SAFE = LARGEST * (1 - 2.0**-10)  # room for the roundings of 2^13 sums
-DIGITS = 6  # significant digits of a row
 Gemm = Callable[[Tensor, Tensor], Tensor]
+NAMES = ("max", "rms")
 
 
 class Reference:
@@ -94,8 +94,8 @@ class Reference:
 
 
 def _kept(value: float) -> float | None:
-    """The value as the file has it, so that both are judged alike. None if it is not finite."""
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+    """The value with the digits that the file has. None if it is not finite."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def tcgemm_mm(a: Tensor, b: Tensor) -> Tensor:
@@ -123,60 +123,16 @@ def excess(row: Row) -> dict[str, float]:
     """
     own, other = row["facts"]["errors"], row["facts"]["baseline_errors"]
     ratios = {}
-    for name in ("max", "rms"):
+    for name in NAMES:
         error, limit = (math.inf if x[name] is None else x[name] for x in (own, other))
         limit += row["k"] * 2.0**-29
         ratios[name] = error if error in (0.0, math.inf) else error / limit
     return ratios
 
 
-def complaint(row: Row) -> str:
-    """Why a row is not good: wrong elements, or larger errors than the baseline's. '' if it is."""
-    own, other = row["facts"]["errors"], row["facts"]["baseline_errors"]
-    texts = [f"{own['wrong']} elements that f32 cannot give"] if own["wrong"] else []
-    texts += [
-        f"{name} is {times:.3g} times the baseline's {other[name]}"
-        for name, times in excess(row).items()
-        if times > 1
-    ]
-    return ", ".join(texts)
-
-
-def measure(
-    data: str,
-    layout: Layout,
-    m: int,
-    n: int,
-    k: int,
-    device: torch.device | str,
-    *,
-    gemm: Gemm = tcgemm_mm,
-    torch_gemm: Gemm | None = torch_mm,
-) -> Row:
-    """The row of one pattern, size and layout. torch_gemm: the baseline; None: the CPU's bound."""
-    a, b = patterns.operands(data, layout, m, n, k, device)
-    reference = Reference(a, b)
-    start = time.perf_counter()
-    out = gemm(a, b)
-    if a.is_cuda:
-        torch.cuda.synchronize(a.device)
-    us = round((time.perf_counter() - start) * 1e6, 1)
-    own = reference.errors(out)
-    other = bound(device, k) if torch_gemm is None else reference.errors(torch_gemm(a, b))
-    kernel = kernel_name(a, b, precision="highest") if a.is_cuda else "cpu"
-    row = Errors(data, layout, m, n, k).case | results.EMPTY
-    row |= {"kernel": kernel, "us": us, "iqr_us": 0.0, "date": machine.now()}
-    row["facts"] = {
-        "errors": own,
-        "baseline": "bound" if torch_gemm is None else "torch.mm",
-        "baseline_errors": other,
-        "measured": _kept(reference.measured.double().mean().item()),
-    }
-    if data not in NOT_COMPARED:
-        largest = max(excess(row).values())
-        row["max_error_ratio"] = round(largest, 4) if math.isfinite(largest) else None
-        row["exact"] = False if own["wrong"] or largest == math.inf else None
-    return row
+def is_good(row: Row) -> bool:
+    """Is every element one that f32 can give, and are both errors at most the baseline's?"""
+    return not row["facts"]["errors"]["wrong"] and max(excess(row).values()) <= 1
 
 
 class Errors(NamedTuple):
@@ -193,21 +149,38 @@ class Errors(NamedTuple):
         """The job in a few words."""
         return f"{SET} {self.data} {self.layout} {self.m}x{self.n}x{self.k}"
 
-    @property
-    def case(self) -> Row:
-        """The fields of the row that say what it is about."""
-        data, *sizes = self._asdict().items()
-        product = {"set": SET, "function": "mm", "dtype": "f32"} | dict(sizes)
-        return product | {"accumulation": "f32"} | results.DEFAULTS | dict([data])
-
     def cases(self, device: torch.device) -> list[Row]:
         """The case of its row."""
-        return [self.case]
+        first = {"set": SET, "function": "mm", "dtype": "f32", "accumulation": "f32"}
+        return [first | results.DEFAULTS | self._asdict()]
 
     def measure(self, conditions: Conditions, aims: Aims, earlier: Row | None) -> list[Row]:
         """Its row."""
-        torch_gemm = torch_mm if conditions.device.type == "cuda" else None
-        return [measure(*self, conditions.device, torch_gemm=torch_gemm)]
+        is_gpu = conditions.device.type == "cuda"
+        return [self.row(conditions.device, torch_gemm=torch_mm if is_gpu else None)]
+
+    def row(
+        self, device: torch.device | str, *, gemm: Gemm = tcgemm_mm, torch_gemm: Gemm | None
+    ) -> Row:
+        """The row of a product beside the baseline. torch_gemm None: beside the CPU's bound."""
+        a, b = patterns.operands(*self, device)
+        reference = Reference(a, b)
+        start = time.perf_counter()
+        out = gemm(a, b)
+        if a.is_cuda:
+            torch.cuda.synchronize(a.device)
+        us = round((time.perf_counter() - start) * 1e6, 1)
+        own = reference.errors(out)
+        other = reference.errors(torch_gemm(a, b)) if torch_gemm else bound(device, self.k)
+        kernel = kernel_name(a, b, precision="highest") if a.is_cuda else "cpu"
+        row = self.cases(a.device)[0] | results.EMPTY
+        row |= {"kernel": kernel, "us": us, "iqr_us": 0.0, "date": machine.now()}
+        row["facts"] = {"errors": own, "baseline_errors": other}
+        if self.data not in NOT_COMPARED:
+            largest = max(excess(row).values())
+            row["max_error_ratio"] = round(largest, 4) if math.isfinite(largest) else None
+            row["exact"] = False if own["wrong"] or largest == math.inf else None
+        return row
 
     def plan(self, gpu: str) -> str:
         """The kernel that the planner takes on a GPU."""
@@ -217,8 +190,7 @@ class Errors(NamedTuple):
 
 def jobs(options: argparse.Namespace) -> list[Errors]:
     """The jobs of the set."""
-    most = options.max_size or DEPTHS[-1]
-    size = SMALL if options.max_size else SIZE
+    most, size = (options.max_size, SMALL) if options.max_size else (DEPTHS[-1], SIZE)
     layouts: Sequence[Layout] = options.layout or LAYOUTS
     places = [(layout, size, k) for layout in layouts for k in DEPTHS if k <= most]
     if not options.max_size:

@@ -1,15 +1,4 @@
-"""Input patterns that are hard for f32 GEMMs made of 16-bit terms.
-
-    normal, uniform      usual data; sums of uniform data in [0, 1) only grow
-    rows                 rows of a and columns of b are scaled by powers of two: results overflow
-                         or underflow
-    along-k, both-k      columns of a and rows of b are scaled, oppositely or independently
-    elements             each element is scaled: most of a row is far below its largest element
-    odd-rows             a few rows and columns with large elements among normal ones, and zeros
-    subnormal            all of a is subnormal, and half of the results
-    special              Inf and NaN in some rows and columns of normal data
-    special-elements     Inf and NaN in some rows and columns of `elements`
-    one-hot, sparse      a row of a picks one row of b, or adds four: short sums at any K
+"""Data that is hard for f32 GEMMs made of 16-bit terms: the table PATTERNS.
 
 All data is computed in float64 and rounded once, so that powers of two are exact.
 """
@@ -19,7 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -54,6 +43,14 @@ class Random:
 def _at(size: int, *places: float) -> list[int]:
     """Indices of places from 0 (first) to 1 (last)."""
     return [min(size - 1, int(size * place)) for place in places]
+
+
+def rows(a: Tensor, b: Tensor, random: Random) -> Pair:
+    return a * random.powers(100, len(a), 1), b * random.powers(100, 1, b.shape[1])
+
+
+def both_k(a: Tensor, b: Tensor, random: Random) -> Pair:
+    return a * random.powers(60, a.shape[1]), b * random.powers(60, len(b), 1)
 
 
 def along_k(a: Tensor, b: Tensor, random: Random) -> Pair:
@@ -101,29 +98,35 @@ def special(a: Tensor, b: Tensor, random: Random) -> Pair:
     return a, b
 
 
-# A pattern makes its data of a (m, k) and b (k, n), which are normal, or uniform for "uniform".
-PATTERNS: dict[str, Callable[[Tensor, Tensor, Random], Pair]] = {
-    "normal": lambda a, b, random: (a, b),
-    "uniform": lambda a, b, random: (a, b),
-    "rows": lambda a, b, random: (
-        a * random.powers(100, len(a), 1),
-        b * random.powers(100, 1, b.shape[1]),
-    ),
-    "along-k": along_k,
-    "both-k": lambda a, b, random: (
-        a * random.powers(60, a.shape[1]),
-        b * random.powers(60, len(b), 1),
-    ),
-    "elements": elements,
-    "odd-rows": odd_rows,
-    "subnormal": subnormal,
-    "special": special,
-    "special-elements": lambda a, b, random: special(*elements(a, b, random), random),
-    "one-hot": one_hot,
-    "sparse": lambda a, b, random: (
-        torch.where(random.uniform(*a.shape).argsort(1) < 4, a, 0.0),
-        b,
-    ),
+def special_elements(a: Tensor, b: Tensor, random: Random) -> Pair:
+    return special(*elements(a, b, random), random)
+
+
+def sparse(a: Tensor, b: Tensor, random: Random) -> Pair:
+    return torch.where(random.uniform(*a.shape).argsort(1) < 4, a, 0.0), b
+
+
+class Pattern(NamedTuple):
+    """A kind of data. `change` takes a (m, k) and b (k, n) of normal numbers, or of uniform ones
+    for "uniform"."""
+
+    title: str
+    change: Callable[[Tensor, Tensor, Random], Pair]
+
+
+PATTERNS = {
+    "normal": Pattern("normal", lambda a, b, random: (a, b)),
+    "uniform": Pattern("uniform in [0, 1)", lambda a, b, random: (a, b)),
+    "rows": Pattern("2^±100 a row", rows),  # results overflow or underflow
+    "along-k": Pattern("2^±60 along k, opposite", along_k),
+    "both-k": Pattern("2^±60 along k, independent", both_k),
+    "elements": Pattern("2^±20 an element", elements),
+    "odd-rows": Pattern("a few rows with 2^40, zeros", odd_rows),
+    "subnormal": Pattern("subnormal", subnormal),  # all of a, and half of the results
+    "special": Pattern("Inf and NaN", special),
+    "special-elements": Pattern("Inf and NaN, 2^±20 an element", special_elements),
+    "one-hot": Pattern("one-hot rows", one_hot),
+    "sparse": Pattern("rows with four elements", sparse),
 }
 
 
@@ -133,5 +136,5 @@ def operands(
     """(a, b) in f32 on the device, with the same values in each layout."""
     random = Random(f"{pattern}/{m}/{n}/{k}", device)
     draw = random.uniform if pattern == "uniform" else random.normal
-    a, b = (wide.float() for wide in PATTERNS[pattern](draw(m, k), draw(k, n), random))
+    a, b = (wide.float() for wide in PATTERNS[pattern].change(draw(m, k), draw(k, n), random))
     return in_layout(layout, a, b)

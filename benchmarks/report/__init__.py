@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from benchmarks import RESULTS, targets
-from benchmarks.report import f32_table, models, overview, tables
+from benchmarks.report import f32, models, overview, tables
 from tcgemm.measure import command_line, results
 from tcgemm.measure.results import Results
 
@@ -64,8 +64,8 @@ def page_parts(measured: Results, page: Path, root: Path) -> list[str]:
         parts += ["### Targets", TARGETS_NOTE, "\n".join(lines)]
     if cliffs := tables.cliffs(products):
         parts += ["### Even times beside 4096", tables.CLIFF_NOTE, cliffs]
-    depths = f32_table.DEPTHS if every else f32_table.SHOWN
-    parts += f32_table.page_parts(measured, errors, depths)
+    depths = f32.DEPTHS if every else f32.SHOWN
+    parts += f32.page_parts(measured, errors, depths)
     parts += tables.parts(products, every)
     return parts + models.parts(measured, whole)
 

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 
 from benchmarks import RESULTS, current
-from benchmarks.report import f32_table, models, overview, sums
+from benchmarks.report import f32, models, overview, sums
 from benchmarks.report.tables import cliffs, marked_table, time
 from tcgemm.measure import command_line, results
 from tcgemm.measure.results import Results
@@ -85,10 +85,10 @@ def ratios(measured: Results, name: str) -> str:
 def tables() -> dict[str, str]:
     """Name of a table -> its text."""
     measured = Results.load(results.path_in(RESULTS, GPU))
-    errors = f32_table.rows_of(current.without_stale(measured).rows)
+    errors = f32.rows_of(current.without_stale(measured).rows)
     return {
         **{name: ratios(measured, name) for name in TABLES},
-        "f32-errors": f32_table.markdown(errors, ERROR_DEPTHS),
+        "f32-errors": f32.markdown(errors, ERROR_DEPTHS),
         "ragged": cliffs(overview.of_products(measured)),
         "swap": models.swap_table(measured),
         **sums.tables(),

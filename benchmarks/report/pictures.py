@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import RESULTS
-from benchmarks.report import diagrams, f32_picture, models, overview, sums
+from benchmarks.report import diagrams, f32, models, overview, sums
 from tcgemm import _plots
 from tcgemm.measure import command_line
 from tcgemm.measure.results import Results
@@ -28,7 +28,7 @@ PICTURES: dict[str, Callable[..., "_plots.Figure | None"]] = {
     "models_{gpu}.svg": models.models,
     "ratios_{gpu}.svg": overview.picture,
     "squares_{gpu}.png": overview.squares,
-    "f32_{gpu}.png": f32_picture.errors_and_rates,
+    "f32_{gpu}.png": f32.errors_and_rates,
 }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks import RESULTS, current, report, targets
-from benchmarks.report import f32_picture, models, overview, tables
+from benchmarks.report import f32, models, overview, tables
 from tcgemm.measure import results, work
 from tcgemm.measure.cases import cases as cases_of
 from tcgemm.measure.results import Results
@@ -144,7 +144,7 @@ def test_a_picture_of_errors_and_rates():
     pytest.importorskip("matplotlib")
 
     def titles(rows):
-        figure = f32_picture.errors_and_rates(Results.of(rows, HEADER))
+        figure = f32.errors_and_rates(Results.of(rows, HEADER))
         return {axes.get_title(loc="left") for axes in figure.axes} if figure else None
 
     stored = Results.load(RESULTS / "h200.json").rows
