@@ -171,10 +171,9 @@ class Reader:
         if device.type == "cpu":
             return device
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        is_missing = (device.index or 0) >= count
+        is_other, is_missing = device.type != "cuda", (device.index or 0) >= count
         faults = {
-            f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one of these.": device.type
-            != "cuda",
+            f"device is {value!r}, but there are 'cuda' and 'cpu'; pass one of these.": is_other,
             "device is 'cuda', but torch finds no CUDA GPU; pass device='cpu'.": not count,
             f"device is {str(device)!r}, but there are {count} GPUs; pass another.": is_missing,
         }
@@ -206,37 +205,34 @@ class Reader:
         self._check_float8("precision", precision, words(Float8Precision), names, end)
         batched = any(batch > 1 for batch, *_ in sizes)
         other_layout = set(layout_names) != {"TN"}
-        has_layouts = f"layouts has {', '.join(layout_names)}; pass layouts='TN'."
+        but = f"but layouts has {', '.join(layout_names)}; pass layouts='TN'."
         without = next((name for name in names if name in NO_EPILOGUE), None)
-        in_bytes = next((name for name in names if name in SUBBYTE), None)
+        in_bytes = other_layout and next((name for name in names if name in SUBBYTE), None)
         dense = next((name for name in names if name not in cases.SPARSE), None)
-        wide = next((name for name in names if name not in FLOATS), None)
         others = epilogue or scales or precision == "promoted" or batched
         packed, has = weight is not None, f"weight is {weight!r}"
+        unknown = packed and weight not in WEIGHTS
+        wide = packed and next((name for name in names if name not in FLOATS), None)
         excluded = {"scales": scales, "precision": precision, "sparse": sparse}
-        other = next((name for name, value in excluded.items() if value), None)
+        other = packed and next((name for name, value in excluded.items() if value), None)
         faults = {
             "bias, activation and residual belong to a linear layer, which has no batch, but a "
             "shape has one; pass (batch * m, n, k).": epilogue and batched,
             "bias, activation and residual are measured in floating-point dtypes up to 32 bits, "
             f"but dtypes has {without}; leave it out.": epilogue and without,
-            f"{in_bytes} shares bytes along K, so it has the layout TN, but {has_layouts}": in_bytes
-            and other_layout,
+            f"{in_bytes} shares bytes along K, so it has the layout TN, {but}": in_bytes,
             f"sparse=True has {', '.join(cases.SPARSE)}, but dtypes has {dense}; leave it "
             "out.": sparse and dense,
-            "sparse=True has the layout TN, b being the transpose of a 2:4 weight, but "
-            f"{has_layouts}": sparse and other_layout,
+            f"sparse=True has the layout TN, b being the transpose of a 2:4 weight, {but}": sparse
+            and other_layout,
             "sparse=True is measured for (m, n, k) without bias, activation, residual and scales, "
             "and with the precision 'fast' of float8; leave the others out.": sparse and others,
             f"group_size is {group_size!r}, but belongs to a packed weight; pass its format as "
             "weight, such as 'int4', or leave it out.": not packed and group_size != "default",
-            f"{has}, but there are {', '.join(WEIGHTS)}; pass one of these.": packed
-            and weight not in WEIGHTS,
-            f"{has}, which bf16 or f16 multiplies, but dtypes has {wide}; leave it out.": packed
-            and wide,
-            f"{has}, which has the layout TN, but {has_layouts}": packed and other_layout,
-            f"{other} does not go with a packed weight; leave {other} or weight out.": packed
-            and other,
+            f"{has}, but there are {', '.join(WEIGHTS)}; pass one of these.": unknown,
+            f"{has}, which bf16 or f16 multiplies, but dtypes has {wide}; leave it out.": wide,
+            f"{has}, which has the layout TN, {but}": packed and other_layout,
+            f"{other} does not go with a packed weight; leave {other} or weight out.": other,
             "a packed weight is one matrix, but a shape has a batch; pass (batch * m, n, "
             "k).": packed and batched,
         }

@@ -3,7 +3,7 @@
 import pytest
 
 import tcgemm
-from tcgemm.cli import bench, compare
+from tcgemm.cli import compare
 from tcgemm.measure.compare import load
 from tcgemm.measure.results import Results
 
@@ -77,10 +77,3 @@ def test_either_shapes_or_a_file(arguments, capsys):
     with pytest.raises(SystemExit):
         compare.run(arguments)
     assert "--shapes" in capsys.readouterr().err
-
-
-def test_bench_lists_its_sets(capsys):
-    with pytest.raises(SystemExit) as error:
-        bench.run(["--help"])
-    assert error.value.code == 0
-    assert "python -m tcgemm bench" in capsys.readouterr().out

@@ -50,11 +50,12 @@ def test_a_network_that_has_not_learnt_fails_the_demo(capsys, monkeypatch):
     assert "more than 95 % was expected" in capsys.readouterr().err
 
 
-def test_a_wrong_product_fails_the_demo(capsys, monkeypatch):
+@pytest.mark.parametrize("value", [0.0, float("nan")])
+def test_a_wrong_product_fails_the_demo(capsys, monkeypatch, value):
     monkeypatch.setattr(demo, "digits", lambda device, epochs, seed: None)
     monkeypatch.setattr(demo, "PRODUCTS", (("f32", {}),))
     monkeypatch.setattr(demo, "SHAPES", SMALL)
-    monkeypatch.setattr(tcgemm, "mm", lambda a, b, out, **options: out.zero_())
+    monkeypatch.setattr(tcgemm, "mm", lambda a, b, out, **options: out.fill_(value))
     assert run() == 1
     assert "outside their error bound: f32 TN 8x8x128" in capsys.readouterr().err
 

@@ -1,9 +1,9 @@
 """The result of tcgemm.compare: text, HTML, pandas frame, picture and file."""
 
-import html.parser
 import json
 import re
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -55,25 +55,8 @@ def test_text(result):
     assert str(Comparison([])).startswith("tcgemm ")
 
 
-class Cells(html.parser.HTMLParser):
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.cells = [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.cells.append(data)
-
-
 def test_html(result):
-    cells = Cells(result._repr_html_()).cells
+    cells = [*ElementTree.fromstring(f"<p>{result._repr_html_()}</p>").itertext()]
     assert "4096x4096x4096" in cells and "x torch.compile" in cells
     assert any("mat2 <must> be & so" in cell for cell in cells)
 
@@ -131,7 +114,6 @@ def test_a_file_holds_everything(result, tmp_path):
     ("text", "words"),
     [
         ("{", "is not JSON"),
-        ("[]", "has no header and list of rows"),
         ('{"rows": {}, "header": {}}', "has no header and list of rows"),
         ('{"rows": [{"m": 1}], "header": {}}', "a row without function or us"),
         ('{"rows": [{"function": "mm", "us": 1, "m": 1}], "header": {}}', "without dtype, layout"),

@@ -4,6 +4,7 @@ import contextlib
 import io
 import math
 import sys
+import unittest.mock
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from torch._dynamo.testing import EagerAndRecordGraphs
 
 import tcgemm
 from tcgemm.measure import baseline, timing
-from tcgemm.measure.workloads import Workload
 
 from support.error_asserts import assert_error_message, error_message
 
@@ -128,62 +128,24 @@ def test_nothing_is_compiled_that_torch_refuses(monkeypatch):
     assert "dimension 2" in row["refused"]["torch"] == row["refused"]["torch.compile"]
 
 
-def test_a_case_that_fails_has_its_reason_and_the_others_go_on(monkeypatch):
-    original = Workload.call_tcgemm
-
-    def call_tcgemm(self, index):
-        if self.case.m == 8:
-            raise RuntimeError("No kernel fits.\nmore")
-        result = original(self, index)
-        if self.case.m == 16:
-            result.zero_()
-        if self.case.m == 24:
-            result[0, 0] = math.nan
-        return result
-
-    monkeypatch.setattr(Workload, "call_tcgemm", call_tcgemm)
-    failure, fault, invalid, fit = compare([(m, 16, 16) for m in (8, 16, 24, 32)]).rows
-    assert failure["us"] is None and failure["why"] == "tcgemm failed: No kernel fits."
-    assert fault["max_error_ratio"] > 1 and fault["exact"] is False
-    assert invalid["max_error_ratio"] is None and invalid["exact"] is False
-    assert fit["max_error_ratio"] <= 1 and fit["exact"]
-
-
-class Settings:
+def settings():
     """Settings of the caller that a comparison must not change."""
-
-    def __init__(self):
-        self.random = torch.get_rng_state()
-        self.rest = (
-            torch.backends.cuda.matmul.allow_tf32,
-            torch.backends.cuda.matmul.fp32_precision,
-            torch.is_grad_enabled(),
-            torch.is_autocast_enabled("cpu"),
-            torch.get_default_dtype(),
-        )
-
-    def __eq__(self, other):
-        return torch.equal(self.random, other.random) and self.rest == other.rest
+    matmul = torch.backends.cuda.matmul
+    own = matmul.allow_tf32, matmul.fp32_precision, torch.get_default_dtype()
+    modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    return own, modes, torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt], ids=str)
 def test_settings_and_random_numbers_stay(monkeypatch, error):
-    before = Settings()
     if error:
-
-        def interrupted(*arguments, **options):
-            raise error
-
-        monkeypatch.setattr(timing, "measure", interrupted)
-    with pytest.raises(error) if error else contextlib.nullcontext():
-        compare([(16, 16, 16), (2, 8, 8, 8)], dtypes=["tf32", "bf16"])
-    assert before == Settings()
-
-
-def test_a_grad_mode_or_autocast_of_the_caller_changes_nothing():
+        monkeypatch.setattr(timing, "measure", unittest.mock.Mock(side_effect=error))
     with torch.autocast("cpu", torch.bfloat16), torch.enable_grad():
-        row = compare((16, 16, 16), dtypes="f32").rows[0]
-    assert row["exact"] and row["baselines"]["torch"]["us"] > 0
+        before = settings()
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            rows = compare([(16, 16, 16), (2, 8, 8, 8)], dtypes=["tf32", "bf16"]).rows
+            assert all(row["exact"] and row["baselines"]["torch"]["us"] > 0 for row in rows)
+        assert before == settings()
 
 
 def test_numpy_is_needed_for_float64_alone(monkeypatch):
@@ -213,15 +175,12 @@ SHAPE = (8, 8, 8)
         ([(8, 8)], {}, ["a shape is (m, n, k)", "got (8, 8)", "pass"]),
         ([(8, 0, 8)], {}, ["at least 1", "(8, 0, 8)"]),
         ([8], {}, ["a shape is", "got 8"]),
-        ([None], {}, ["a shape is", "got None"]),
         ([[]], {}, ["no shape in the list", "pass"]),
-        (["8x8"], {}, ["a shape is", "'8x8'"]),
         (["8x8xk"], {}, ["a shape is", "'8x8xk'"]),
         ([[SHAPE, (8, 8.0, 8)]], {}, ["a shape is", "(8, 8.0, 8)"]),
         ([[True, True, True]], {}, ["a shape is"]),
         ([torch.zeros(3, 3)], {}, ["a shape is", "torch.nn.Module"]),
         ([SHAPE], {"dtypes": "bf17"}, ["dtypes has 'bf17'", "bf16", "take"]),
-        ([SHAPE], {"dtypes": [torch.complex64]}, ["dtypes has torch.complex64", "take"]),
         ([SHAPE], {"dtypes": [16]}, ["dtypes has 16"]),
         ([SHAPE], {"layouts": "TX"}, ["layouts has 'TX'", "TN, NN, TT, NT", "take"]),
         ([SHAPE], {"against": "cublas"}, ["against has 'cublas'", "'torch'", "take"]),
@@ -245,8 +204,6 @@ SHAPE = (8, 8, 8)
         ([(8, 8, 48)], {"weight": "int4", "group_size": 32}, ["does not divide the 48 columns"]),
         ([SHAPE], {"group_size": 32}, ["group_size is 32", "weight", "leave it out"]),
         ([SHAPE], {"seconds": 0}, ["seconds is 0", "pass such as 0.3"]),
-        ([SHAPE], {"seconds": "long"}, ["seconds is 'long'"]),
-        ([SHAPE], {"device": "meta"}, ["device is 'meta'", "'cpu'", "pass"]),
         ([SHAPE], {"device": "gpu"}, ["device is 'gpu'", "'cpu'", "pass"]),
         ([SHAPE], {"progress": "yes"}, ["progress is 'yes'", "pass"]),
         ([SHAPE], {"dtype": "bf16"}, ["no argument dtype", "dtypes"]),
