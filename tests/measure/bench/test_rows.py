@@ -72,7 +72,6 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
     recording.save(data, path)
     assert removed in record(path, "--resume").problems[2].us
     assert [(k, ms) for k, _, ms in gpu.calls] == [(changed.k, ms) for ms in lengths]
-    assert gpu.calls[0][1] == 1
     with pytest.raises(SystemExit, match="seed 1"):
         record(path, "--resume", "--seed", "2")
 

@@ -43,7 +43,6 @@ def test_a_file_is_taken(caplog):
     assert content["products"] == [row()]
     header = {"format": 1, "gpu": GPU, "device": "H200", "driver": RELEASE}
     assert header.items() <= content.items()
-    assert len(content["library"]) == 64
 
 
 def test_nothing_is_hashed_without_a_file(monkeypatch):
@@ -121,7 +120,6 @@ def test_a_stale_file_is_ignored_with_one_line(module, name, reason, monkeypatch
 
 
 def test_files_of_other_gpus_are_not_read(caplog):
-    """A home directory may serve several machines."""
     store(row(), gpu="NVIDIA H200 NVL").write_text("broken")
     store(row(), gpu="NVIDIA H100 80GB HBM3")
     assert not told().tuned and not caplog.messages

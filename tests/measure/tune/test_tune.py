@@ -72,12 +72,12 @@ def test_candidates_have_clusters_and_slices():
 def test_the_fastest_right_kernel_is_chosen(fake_gpu):
     planned, names = name_of(ask()), list(others())
     fast, wrong = names[3], names[7]
-    fake_gpu.us = lambda kernel: {fast: 8.0, wrong: 5.0}.get(kernel, 10.0)
+    fake_gpu.us = lambda kernel: {fast: 8.0, wrong: 5.0, planned: 10.4}.get(kernel, 10.0)
     fake_gpu.wrong = {wrong: "it is wrong"}
     result = tcgemm.tune(SHAPE, seconds=0.3, progress=False)
     (row,) = result.rows
-    expected = {"kernel": fast, "us": 8.0, "planned": planned, "planned_us": 10.0, "stored": True}
-    assert row | expected == row and "1.250" in str(result)
+    expected = {"kernel": fast, "us": 8.0, "planned": planned, "planned_us": 10.4, "stored": True}
+    assert row | expected == row and "1.300" in str(result)
     assert row["wrong"] == {wrong: "it is wrong"} and row["candidates"] == len(names) + 1
     assert f"left out: {wrong}: it is wrong" in str(result)
     (rough, rough_ms), (last, last_ms) = fake_gpu.asked
@@ -99,13 +99,11 @@ def test_a_product_that_fails_has_the_reason(fake_gpu, monkeypatch):
     assert row["us"] is None
     assert row["why"] == "the planned kernel cannot be used: its error is 7 times the bound"
 
-    def fail(*arguments):
-        raise RuntimeError("out of memory")
-
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(measure, "times", fail)
+    fake_gpu.us = lambda kernel: torch.empty(2).view(3)
     result = tcgemm.tune(SHAPE, progress=False)
-    assert result.rows[0]["why"] == "out of memory" and "out of memory" in str(result)
+    reason = "shape '[3]' is invalid for input of size 2"
+    assert result.rows[0]["why"] == reason and reason in str(result)
     assert not tuned.paths()
 
 
@@ -134,9 +132,8 @@ KINDS = (
 
 @pytest.mark.parametrize(("dtype", "options"), KINDS, ids=str)
 def test_every_kind_of_product_is_checked_and_timed(dtype, options):
-    """On the CPU, which takes every name of a kernel."""
     fields = {"op": "mm", "dtype": dtype, "layout": "TN", "m": 16, "n": 64, "k": 128, **options}
-    work = Workload(Case(**fields), "cpu")
+    work = Workload(Case(**fields), "cpu")  # which takes every name of a kernel
     assert not measure.why_wrong(work, "any")
     assert set(measure.times(work, ["one", "two"], 1.0)) == {"one", "two"}
     assert measure.ask(work, device=H200).product
@@ -192,12 +189,9 @@ def test_tune_stores_what_later_plans_take(fake_gpu):
     lines = []
     result = tcgemm.tune([SHAPE, (8, 4096, 14336)], progress=lines.append)
     assert len(lines) == 2 and lines[0].startswith("1 of 2: bf16 (accumulator f32), TN, m 16 ")
-    assert [row["stored"] for row in result.rows] == [True, True]
     for row, m in zip(result.rows, (16, 8), strict=True):
         explanation = ask(replace(CASE, m=m))
         assert explanation.tuned and name_of(explanation) == row["kernel"]
-    entries = json.loads(result.path.read_text())["products"]
-    assert [row["product"] for row in entries] == [row["product"] for row in result.rows]
     assert "2 of 2 products have a faster kernel" in str(result)
     assert tcgemm.tune(SHAPE, progress=False).rows == result.rows[:1]  # not with the tuned kernel
     fake_gpu.us = lambda kernel: 10.0
@@ -219,22 +213,17 @@ def test_a_product_with_a_packed_weight_is_tuned(fake_gpu):
     x = torch.empty(40, 1024, dtype=torch.bfloat16)
     plan = tcgemm.explain(x, layers[0].packed.t(), device=H200)
     assert plan.tuned and "_16x32x64_w1" in plan.kernel
-    larger = tcgemm.pack_weight(torch.zeros(2048, 1024), "int4", 128)
-    assert not tcgemm.explain(x, larger.t(), device=H200).tuned
 
 
 LINEAR = torch.nn.Linear(8, 8)
 ERRORS = (
     (((8, 8),), {}, "a shape is (m, n, k) or (batch, m, n, k) with sizes of at least 1, or a text"),
-    (((8, 8, 8),), {"dtypes": "s5"}, "dtypes has 's5', but there are"),
     (((8, 8, 8),), {"dtypes": "s4"}, "dtypes has s4, but products of int4 and of bits"),
     (((8, 8, 8),), {"weight": "int4"}, "group_size is 128, which does not divide the 8 columns"),
     ((LINEAR,), {"weight": "int4"}, "weight belongs to shapes, but got a model, whose layers have"),
     (((8, 8, 8),), {"dtypes": "f32"}, "dtypes has f32, but float32 with precision"),
-    (((8, 8, 8),), {"layouts": "AB"}, "layouts has 'AB', but there are"),
     (((8, 8, 8),), {"rows": 4}, "rows belongs to a model, but got shapes, which have m; leave it"),
-    ((LINEAR,), {"dtypes": "bf16"}, "dtypes belongs to shapes, but got a model, whose layers have"),
-    ((LINEAR,), {"sparse": True}, "sparse belongs to shapes, but got a model"),
+    ((LINEAR,), {"sparse": True}, "sparse belongs to shapes, but got a model, whose layers have"),
     ((LINEAR,), {"rows": [4, 0]}, "rows has 0, but a layer's input has at least 1 row; pass rows"),
     ((LINEAR,), {"rows": []}, "rows is empty; pass rows such as [1, 16, 64, 256, 2048]."),
     ((LINEAR,), {"rows": "4"}, "rows has '4', but a layer's input"),
