@@ -30,13 +30,6 @@ class Sizes:
     positions: int = 2048
 
     @property
-    def weights(self) -> int:
-        """The number of weights, without RMSNorm's."""
-        kv = self.kv_heads * self.width
-        block = 2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.intermediate
-        return self.blocks * block + 2 * self.vocabulary * self.hidden
-
-    @property
     def width(self) -> int:
         """Elements of one attention head."""
         return self.hidden // self.heads
@@ -104,7 +97,7 @@ class Decoder(nn.Module):
 
     With labels (batch, tokens) it returns the mean cross entropy of all tokens, of float32 logits.
     With a cache, the ids stand at the positions from `start` on, and their keys and values are
-    stored there. They are one token, or a prompt with start 0; other calls raise ValueError.
+    stored there. They are one token, or a prompt with start 0.
     """
 
     cos: Tensor
@@ -130,11 +123,6 @@ class Decoder(nn.Module):
         start: int = 0,
     ) -> Tensor:
         count = ids.shape[1]
-        if start and (cache is None or count > 1):
-            raise ValueError(
-                f"start: {start} needs a cache and one token a call, but there are {count} tokens"
-                f"{' and no cache' if cache is None else ''}; pass a prompt with start=0."
-            )
         x = self.embedding(ids)
         rotation = (self.cos[start : start + count], self.sin[start : start + count])
         for index, block in enumerate(self.blocks):

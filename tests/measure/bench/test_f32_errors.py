@@ -57,12 +57,6 @@ def right(a, b):
     return (a.double() @ b.double()).float()
 
 
-@pytest.mark.parametrize("kind", patterns.PATTERNS)
-def test_the_rounded_product_is_at_most_torchs(kind):
-    for k in (1, 2, 16, 512):
-        assert fp32_errors.is_good(row(kind, k, right))
-
-
 @pytest.mark.parametrize(
     ("way", "kind"),
     [(way, kind) for way in split_terms.KINDS for kind in ("normal", "uniform")]
@@ -114,10 +108,8 @@ FAULTS = (dropped_step, repeated_step, zero_tile, unwritten, low_bits, one_row)
 def test_a_fault_is_seen(kind, fault):
     for k in (32, 256):
         assert not fp32_errors.is_good(row(kind, k, fault))
-
-
-def test_the_bound_of_the_cpu_sees_faults_too():
-    for fault in (dropped_step, zero_tile, unwritten):
+        assert fp32_errors.is_good(row(kind, k, right))
+    if fault in (dropped_step, zero_tile, unwritten):
         assert not fp32_errors.is_good(row("normal", 256, fault, torch_gemm=None))
 
 
