@@ -6,14 +6,13 @@ models.py         models, swap: training steps, decode and forward of this model
 products.py       packed, low_bits: cases of products
 errors.py, patterns.py  errors: f32 products beside float64
 rates.py          rates: what a machine can do, and the noise of the timer
-tensor_parallel.py  an MLP on two GPUs
 """
 
 from __future__ import annotations
 
 import functools
 
-from benchmarks.experiments import errors, models, products, rates, tensor_parallel
+from benchmarks.experiments import errors, models, products, rates
 from tcgemm.measure.run import Experiments
 
 EXPERIMENTS: Experiments = {
@@ -21,5 +20,4 @@ EXPERIMENTS: Experiments = {
     **{name: functools.partial(products.jobs, name) for name in products.SETS},
     "errors": errors.jobs,
     "rates": rates.jobs,
-    "tensor_parallel": tensor_parallel.jobs,
 }

@@ -130,25 +130,6 @@ class SideBySide:
         """What is measured of each variant; one that no CUDA graph captures has the reason."""
         sampler = telemetry.Sampler(conditions.device)
         refusals: dict[str, str] = {}
-        try:
-            timings = self.timings(steps, graph, conditions, sampler, refusals)
-        except Exception as error:  # no graph captures the first one, or a step fails later
-            reason: str = work.failed({}, error)["why"]
-            timings, refusals = {}, dict.fromkeys(steps, reason) | refusals
-        found = {name: self._times(name, timings) | sampler.fields() for name in timings}
-        found |= {name: {"why": reason} for name, reason in refusals.items()}
-        date = {"date": machine.now()}
-        return {name: results.EMPTY | fields | date for name, fields in found.items()}
-
-    def timings(
-        self,
-        steps: Mapping[str, Step],
-        graph: bool,
-        conditions: Conditions,
-        sampler: telemetry.Sampler,
-        refusals: dict[str, str],
-    ) -> dict[str, Timing]:
-        """The time of each step that runs. `refusals` gets the reasons of the others."""
         device = conditions.device if graph else torch.device("cpu")  # "cpu": the wall clock
         waits = conditions.device.type == "cuda" and not graph
 
@@ -160,7 +141,15 @@ class SideBySide:
         calls = {name: functools.partial(call, step) for name, step in steps.items()}
         common = {"device": device, "min_ms": conditions.ms, "sampler": sampler}
         sessions = {"session": lambda name: steps[name].session(), "refusals": refusals}
-        return timing.measure(calls, 1, **common, **sessions)
+        try:
+            timings = timing.measure(calls, 1, **common, **sessions)
+        except Exception as error:  # no graph captures the first one, or a step fails later
+            reason: str = work.failed({}, error)["why"]
+            timings, refusals = {}, dict.fromkeys(steps, reason) | refusals
+        found = {name: self._times(name, timings) | sampler.fields() for name in timings}
+        found |= {name: {"why": reason} for name, reason in refusals.items()}
+        date = {"date": machine.now()}
+        return {name: results.EMPTY | fields | date for name, fields in found.items()}
 
     def _times(self, name: str, timings: Mapping[str, Timing]) -> Row:
         """The time of a variant, and those of its baselines."""

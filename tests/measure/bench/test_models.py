@@ -1,10 +1,10 @@
-"""The sets of models: models, swap and tensor_parallel, on small sizes."""
+"""The sets of models, models and swap, on small sizes."""
 
 import pytest
 import torch
 
 import tcgemm
-from benchmarks.experiments import EXPERIMENTS, models
+from benchmarks.experiments import models
 from tcgemm.measure import run
 
 from support.bench_fixtures import run_on_cpu
@@ -93,25 +93,6 @@ def test_variants_run_what_they_are_named():
         with step.session():
             assert tcgemm.override.is_active() == variant.diverted
         assert not tcgemm.override.is_active()
-
-
-@pytest.mark.nightly
-def test_tensor_parallel_variants_compute_the_same(tmp_path):
-    path = tmp_path / "cpu.json"
-    status, found = measured(path, "--set", "tensor_parallel", "--repetitions", "2")
-    forward, training = found["forward", None, 32], found["train", None, 32]
-    assert status == 0 and list(training) == ["Linear", "torch"]
-    far = {name: row["facts"]["difference"] for name, row in forward.items()}
-    assert far["torch"] == 0 and far["Linear"] < 0.01 < far["QuantLinear e4m3"] < 0.1
-    assert 0 < far["QuantLinear int8"] < 0.05
-    assert len(forward["Linear"]["repetitions"]) == 2 and forward["Linear"]["ratios"]["torch"] > 0
-
-
-def test_two_gpus_are_needed(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    [job, _] = EXPERIMENTS["tensor_parallel"](run.parse(["--set", "smoke"]))
-    with pytest.raises(RuntimeError, match="2 GPUs is measured, but torch finds 1"):
-        job.measure(run.Conditions(torch.device("cuda"), 1.0), {}, None)
 
 
 @pytest.mark.gpu
