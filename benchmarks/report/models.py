@@ -16,7 +16,6 @@ from tcgemm.measure import results
 from tcgemm.measure.results import Results, Row
 from tcgemm.measure.work import TORCH
 
-TITLES = {TRAIN: "Training steps", DECODE: "Decode"}
 CELL = "A cell has tokens a second, x torch's speed in bold, the memory of "
 NOTES = {
     TRAIN: f"{CELL}model, gradients, optimizer and step, and the loss after the measured steps, "
@@ -26,9 +25,9 @@ NOTES = {
     "trained model has other errors.",
 }
 ABOUT = (
-    "A stack of Llama's decoder blocks with the sizes of the model that names the line, but fewer "
-    "blocks, and a vocabulary of 32768. Weights are bf16. The layers that lose bits leave the head "
-    "to torch."
+    "A stack of Llama's decoder blocks with the sizes of the model that names the column, but "
+    "fewer blocks, and a vocabulary of 32768. Weights are bf16. In decode, 1023 tokens of each "
+    "sequence are in a cache. The layers that lose bits leave the head to torch."
 )
 SOURCE = "decoder blocks in bf16; "
 CALLS = {True: "in a CUDA graph", False: "called from Python"}
@@ -73,27 +72,33 @@ def cell(row: Row, gpu: str) -> str:
     return ", ".join(parts) + current.mark(row, gpu)
 
 
-def line_of(row: Row) -> str:
-    """The label of a table's line."""
-    text = f"{row['model']}, {row['blocks']} blocks, {row['batch']} x {row['tokens']}"
-    return text if row["task"] == TRAIN else f"{text}, {CALLS[row['graph']]}"
+def title_of(row: Row) -> str:
+    """What a row measures: the title of its table."""
+    if row["task"] == TRAIN:
+        return f"Training step, {row['batch']} x {row['tokens']} tokens"
+    return f"Decode, {count_of(row['batch'], 'sequence')}, {CALLS[row['graph']]}"
 
 
 def parts(measured: Results, picture: list[str]) -> list[str]:
     """Titles, notes and tables of a file, with the lines of its picture; nothing without rows.
 
-    A table has one line a model, number of sequences and mode; one column a variant.
+    A table has one line a variant, and one column a model.
     """
     gpu = measured.header.get("gpu", "")
-    rows = [row for row in measured.rows if row["set"] == "models"]
+    rows = in_order(row for row in measured.rows if row["set"] == "models")
     if not rows:
         return []
     result = ["### Models", f"{ABOUT} {versions(measured, rows)}.", *picture]
-    for task, title in TITLES.items():
-        if part := [row for row in rows if row["task"] == task]:
-            names = dict.fromkeys(row["function"] for row in in_order(part))
-            cells = {(line_of(row), row["function"]): cell(row, gpu) for row in part}
-            result += [f"#### {title}", NOTES[task], grid(cells, names)]
+    for task, note in NOTES.items():
+        part = [row for row in rows if row["task"] == task]
+        tables: dict[str, dict[tuple[str, str], str]] = {}
+        for row in sorted(part, key=lambda row: (not row["graph"], row["batch"])):
+            column = f"{row['model']}, {row['blocks']} blocks"
+            table = tables.setdefault(title_of(row), {})
+            table[row["function"], column] = cell(row, gpu)
+        for title, cells in tables.items():
+            result += [f"#### {title}", *([note] if title == next(iter(tables)) else [])]
+            result.append(grid(cells, sorted({column for _, column in cells})))
     return result
 
 
@@ -181,18 +186,15 @@ def shown(measured: Results) -> list[Row]:
     return [row for row in rows if row["graph"] == (row["task"] in captured)]
 
 
-def title_of(row: Row) -> str:
-    """The title of the panels of a row."""
-    if row["task"] != DECODE:
-        return f"Training step, {row['batch']} x {row['tokens']} tokens: x torch's speed"
-    return f"Decode, {count_of(row['batch'], 'sequence')}, {CALLS[row['graph']]}: x torch's speed"
-
-
 def models(measured: Results) -> "_plots.Figure | None":
     """Speed of training steps and of decode."""
     rows = sorted(shown(measured), key=lambda row: (row["task"] == DECODE, row["batch"]))
     if not rows:
         return None
-    panels = speeds(rows, title_of, lambda row: f"{row['model']}, {row['blocks']} blocks")
+    panels = speeds(
+        rows,
+        lambda row: f"{title_of(row)}: x torch's speed",
+        lambda row: f"{row['model']}, {row['blocks']} blocks",
+    )
     title = f"Llama-like models, {measured.header.get('gpu')}"
     return bar_rows(title, f"{SOURCE}{versions(measured, rows)}", panels)
