@@ -111,5 +111,5 @@ def test_a_gpu_measures_models_in_both_modes(tmp_path):
             assert 0 < row["facts"]["held_bytes"] <= row["facts"]["peak_bytes"]
         if task == models.FORWARD:
             assert held["QuantLinear e4m3"] < 0.8 * held["torch"]
-            assert held["PackedLinear int4"] < 0.6 * held["torch"]
+            assert held["PackedLinear int4"] < 0.65 * held["torch"]  # codes and order both
             assert held["SparseLinear24"] < 0.9 * held["torch"]
