@@ -9,6 +9,7 @@ tcgemm.prune24, compress24                      2:4 sparsity; products take a Sp
 tcgemm.Int4Tensor                               4-bit integers, for products with int32 sums
 tcgemm.BinaryTensor, binary_mm                  bits, and their products
 tcgemm.nn.Linear, nn.QuantLinear                layers; tcgemm.swap_linear puts them into a model
+tcgemm.refresh_weights                          kept forms of weights, after writes past torch
 tcgemm.compare                                  products, or a model's layers, beside torch's
 tcgemm.tune                                     measures which kernels are fastest on this GPU
 tcgemm.batch_invariant                          the bits of a row do not depend on other rows
@@ -33,7 +34,7 @@ with _library.every_operator():
     # "as" tells type checkers that these names are public, too.
     from tcgemm import sparse_cutlass as sparse_cutlass
     from tcgemm import typing as typing
-    from tcgemm.nn import swap_linear
+    from tcgemm.nn import refresh_weights, swap_linear
     from tcgemm.operands.integers import BinaryTensor, Int4Tensor, binary_mm
     from tcgemm.operands.packed import PackedWeight, pack_weight
     from tcgemm.operands.quant.linear import quantized_linear
@@ -85,6 +86,7 @@ __all__ = [
     "prune24",
     "quantize",
     "quantized_linear",
+    "refresh_weights",
     "swap_linear",
     "tune",
     "use",

@@ -7,6 +7,7 @@ from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.packed_linear import PackedLinear
 from tcgemm.nn.quant_linear import QuantLinear
+from tcgemm.nn.refresh import Refreshed, RefreshReport, refresh_weights
 from tcgemm.nn.sparse_linear import SparseLinear24
 from tcgemm.nn.swap import SwapReport, swap_linear
 
@@ -18,7 +19,10 @@ __all__ = [
     "PackedLinear",
     "QuantConv1D",
     "QuantLinear",
+    "RefreshReport",
+    "Refreshed",
     "SparseLinear24",
     "SwapReport",
+    "refresh_weights",
     "swap_linear",
 ]

@@ -19,7 +19,7 @@ from torch import Tensor
 from tcgemm.nn.layer import Layer
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops._torch_private import is_wrapped_by_transform
-from tcgemm.ops.prepared import capturing
+from tcgemm.ops.kept import capturing, changes
 from tcgemm.typing import PruneMethod, SparseGradient, SparsePattern
 
 _compiling = torch.compiler.is_compiling
@@ -27,8 +27,9 @@ _STORED = ("values", "metadata", "tiles")
 _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 
 
-def _version(tensor: Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
+def values_of(compressed: SparseTensor24) -> tuple[Tensor, ...]:
+    """The values, and those of the compressed transpose if there is one."""
+    return compressed.versioned[: 1 + compressed.transposable]
 
 
 class CompressedBuffers(Layer):
@@ -112,6 +113,7 @@ class CompressedBuffers(Layer):
         """Takes this SparseTensor24, and makes the tensors inside it buffers."""
         own = self._own
         inside = compressed.tensors()
+        self._kept_form().adopt(values_of(compressed), tuple(inside.values()))
         for key in self._keys():  # the order is the same in every process
             self._buffers.pop(key, None)
             self._non_persistent_buffers_set.discard(key)
@@ -119,7 +121,7 @@ class CompressedBuffers(Layer):
             self._buffers[f"{own}_{name}"] = tensor
             self._non_persistent_buffers_set.add(f"{own}_{name}")
         vars(self).update(_sparse=compressed, _inside=inside, _pattern=compressed.pattern)
-        self._ready, self._checked = None, _version(inside["metadata"])
+        self._ready, self._checked = None, changes(inside["metadata"])
 
     def _check_positions(self) -> None:
         """Raises RuntimeError if arithmetic with buffers, as of AveragedModel, has made positions
@@ -129,7 +131,7 @@ class CompressedBuffers(Layer):
         place.
         """
         metadata = self.compressed.metadata
-        version = _version(metadata)
+        version = changes(metadata)
         if version == self._checked or capturing(metadata):
             return
         for (values, metadata, _tiles), k in zip(
@@ -164,6 +166,8 @@ class CompressedBuffers(Layer):
             return
         if name in ("activation", "weight"):
             vars(self)["_ready"] = None
+            if name == "weight":  # of a layer that learns
+                self._kept_form().forget(value)
         super().__setattr__(name, value)
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
@@ -183,7 +187,7 @@ class CompressedBuffers(Layer):
         own_names = set(self._keys())
         buffers = {name: buffer for name, buffer in self._buffers.items() if name not in own_names}
         names = self._non_persistent_buffers_set - own_names
-        state = {"_sparse": None, "_inside": {}, "_checked": None, "_ready": None}
+        state = dict.fromkeys(("_sparse", "_checked", "_ready", "_form")) | {"_inside": {}}
         state["_buffers"] = buffers | {self._own: self.compressed}
         state["_non_persistent_buffers_set"] = names | {self._own}
         return vars(self) | state

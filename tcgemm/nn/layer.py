@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.dtensor import is_dtensor
+from tcgemm.ops.kept import KeptForm
 from tcgemm.typing import Activation
 
 
@@ -38,7 +39,33 @@ class Layer(torch.nn.Module):
     batch_invariant: bool = False
     _LAYER: ClassVar[str]  # the name of the layer in tcgemm.nn
     _BUFFERS: ClassVar[tuple[str, ...]] = ()  # that move, but never convert: half() is for the rest
+    _COMPARES: ClassVar[bool] = False  # as of KeptForm
+    _form: KeptForm | None = None  # of the weight
     _buffers: dict[str, Any]
+
+    def _kept_form(self) -> KeptForm:
+        """The owner of the kept form of the weight."""
+        if self._form is None:
+            vars(self)["_form"] = KeptForm(compares=self._COMPARES)
+        form: Any = self._form
+        return form
+
+    def _can_refresh(self, form: KeptForm) -> bool:
+        """Can the kept form be written again at its address, of the weight as it is now?"""
+        raise NotImplementedError
+
+    def _refresh_form(self) -> str | None:
+        """Writes the kept form again, without a wait; its name, or None if there is none."""
+        return None
+
+    def release_graphs(self) -> None:
+        """Frees what the layer keeps for captured CUDA graphs alone.
+
+        A copy of the weight in another form that a captured call has read stays as long as the
+        layer, also after to() and load_state_dict. Call this once no such graph will be replayed.
+        """
+        if self._form is not None:
+            self._form.release_graphs()
 
     @classmethod
     def _inherited(cls, linear: object, batch_invariant: bool) -> dict[str, Any]:

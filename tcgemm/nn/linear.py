@@ -14,8 +14,8 @@ from tcgemm.nn.layer import Layer
 from tcgemm.ops import explanation, functional, precision
 from tcgemm.ops._torch_private import is_exporting, transforms_active
 from tcgemm.ops.dtensor import is_dtensor
-from tcgemm.ops.prepared import Prepared, capturing
-from tcgemm.ops.prepared import prepare as prepare_weight
+from tcgemm.ops.kept import KeptForm, capturing, changes
+from tcgemm.ops.prepared import Prepared, prepared_in
 from tcgemm.typing import Activation, LinearOptions
 
 _compiling = torch.compiler.is_compiling
@@ -63,31 +63,28 @@ class Linear(Layer, torch.nn.Linear):
     Prepared weights: in eval mode the first call with precision "highest" prepares a float32 weight
     on a GPU (tcgemm.prepare) and keeps the result for later calls. It takes 1 to 1.5 times the
     memory of the weight in addition (up to 2.5 times during the call), and one wait for the GPU.
-    `prepared` is the kept tcgemm.Prepared, or None. train(), moves, conversions, changes in place
-    and a new weight drop it. A weight that changed is prepared again after two calls found it
-    unchanged. No state_dict, copy or pickle contains it. Results and gradients have the same bits
-    with and without it, also in train mode.
+    `prepared` is the kept tcgemm.Prepared, or None. train(), moves and conversions drop it. A
+    weight that changed is prepared again after two calls found it unchanged, at the same address.
+    No state_dict, copy or pickle contains it. Results and gradients have the same bits with and
+    without it, also in train mode.
 
     Under autocast, torch.func, torch.export, other precisions and with batch_invariant=True no
     weight is prepared, and none is used. A layer that fully_shard (FSDP2) has sharded prepares
     nothing, because each forward gathers the weight into other memory. The capture of a CUDA graph
     and torch.compile prepare nothing, but use a weight that is prepared already: call the layer
-    once before. A compiled function notices a change of the weight. A captured graph does not:
-    capture it again.
+    once before. A compiled function notices a change of the weight. A captured graph does not: call
+    tcgemm.refresh_weights, as after each write that torch does not count.
 
-    `prepare=False`, as an argument or an attribute, switches this off. Use it if graphs are
-    replayed with new weights, or if weights are written through `weight.data` in eval mode. The
-    layer does not notice such writes, unless train() and eval() are called after them.
+    `prepare=False`, as an argument or an attribute, switches this off.
     """
 
     activation: Activation | None
     prepare: bool = True
     _prepared: Prepared | None = None
-    _changed: int | None = None  # the weight's version when a call found it changed
-    _captured: Prepared | None = None  # is read by a captured CUDA graph, so it is not freed
+    _changed: int | None = None  # the changes of the weight when a call found it changed
     _sharded: bool = False  # FSDP2 gives the weight new memory for each forward
     _LAYER = "Linear"
-    _OWN = ("_prepared", "_changed", "_captured")
+    _OWN = ("_prepared", "_changed", "_form")
 
     def __init__(
         self,
@@ -106,7 +103,7 @@ class Linear(Layer, torch.nn.Linear):
         self.activation = activation
         self.prepare = prepare
         self.batch_invariant = batch_invariant
-        self._drop()
+        vars(self).update(dict.fromkeys(self._OWN))
 
     @classmethod
     def from_linear(
@@ -148,41 +145,58 @@ class Linear(Layer, torch.nn.Linear):
     @property
     def prepared(self) -> Prepared | None:
         """The tcgemm.Prepared that eval mode keeps, or None."""
-        return self._prepared
+        prepared = self._prepared
+        return prepared if prepared is not None and prepared.fresh else None
 
     def _prepared_weight(self, weight: Tensor) -> Prepared | None:
         """The Prepared weight, kept or new; None if neither is possible."""
         if is_exporting():
             return None
         prepared = self._prepared
-        recorded = not _compiling() and capturing(weight)
-        if prepared is not None and prepared.weight is weight and prepared.guard.unchanged:
-            if recorded:
-                self._captured = prepared
+        if prepared is not None and prepared.weight is weight and prepared.form.unchanged:
             return prepared
-        if recorded or _compiling() or weight.is_inference():
+        if _compiling() or capturing(weight) or weight.is_inference():
             return None
-        if prepared is not None or self._changed not in (None, weight._version):
-            self._prepared, self._changed = None, weight._version
+        if prepared is not None and prepared.weight is not weight:
+            return None  # of torch.func.functional_call, for this call
+        if prepared is not None or self._changed not in (None, changes(weight)):
+            vars(self).update(_prepared=None, _changed=changes(weight))
             return None
-        self._prepared, self._changed = prepare_weight(weight), None
+        vars(self).update(_prepared=prepared_in(self._kept_form(), weight), _changed=None)
         return self._prepared
 
-    def _drop(self, names: tuple[str, ...] = _OWN) -> None:
+    def _can_refresh(self, form: KeptForm) -> bool:
+        weight: Any = self._parameters.get("weight")
+        is_plain = type(weight) is torch.nn.Parameter and weight.dtype is torch.float32
+        return is_plain and weight.device == form.tensors[0].device
+
+    def _refresh_form(self) -> str | None:
+        form, weight = self._form, self._parameters.get("weight")
+        if form is None or not form.tensors or not self._can_refresh(form):
+            return None
+        assert weight is not None
+        vars(self).update(_prepared=prepared_in(form, weight), _changed=None)
+        return "terms"
+
+    def _drop(self) -> None:
         """Sets the attributes of the module, not of the class, because compiled functions guard
         only on these."""
-        for name in names:
-            vars(self)[name] = None
+        vars(self).update(_prepared=None, _changed=None)
+        if self._form is not None:
+            self._form.drop()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "weight" and is_dtensor(value):  # FSDP2 does so before and after each forward
-            self._sharded = True
-            self._drop()
+        if name == "weight":
+            if is_dtensor(value):  # FSDP2 does so before and after each forward
+                self._sharded = True
+                self._drop()
+            elif self._prepared is not None:
+                vars(self).update(_prepared=None, _changed=-1)
         super().__setattr__(name, value)
 
     def train(self, mode: bool = True) -> Self:
         if mode:
-            self._drop(("_prepared", "_changed"))
+            self._drop()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:

@@ -4,6 +4,7 @@
     _buffers      codes, scales, zero_points, offsets, table, global_scale: the parts of a
                   PackedWeight, each None where the format has none; float8 as uint8
     packed        a PackedWeight of the buffers, kept with the order of the kernels
+    _form         the order, whose address stays when the buffers become others
     .weight       a PackedView of it: a matrix of a usual dtype, for code that reads it
 
 state_dict() has the parts in their own dtypes. The buffers are no Parameters because fully_shard of
@@ -29,6 +30,7 @@ from tcgemm.operands.packed.stored import Stored
 from tcgemm.operands.packed.view import PackedView
 from tcgemm.operands.packed.weight import PackedWeight
 from tcgemm.ops import functional
+from tcgemm.ops.kept import KeptForm
 from tcgemm.typing import Activation, PackedFormat, PackMethod
 
 _NAME = "tcgemm.nn.PackedLinear"
@@ -71,9 +73,11 @@ class PackedLinear(StoredWeight):
         batch_invariant (bool): as for tcgemm.nn.Linear.
 
     The kernels read the weight in another order, which the first forward makes, and which takes as
-    much memory again. It is made again when a buffer is replaced, moved or changed in place. No
-    state_dict, copy or pickle contains it. torch.compile and the capture of a CUDA graph use an
-    order that is there, and else make one in each run: call the layer once before.
+    much memory again. It is written again at its address when a buffer is replaced or changed in
+    place, and made anew when the layer moves. No state_dict, copy or pickle contains it.
+    torch.compile and the capture of a CUDA graph use an order that is there, and else make one in
+    each run: call the layer once before. Call tcgemm.refresh_weights after a write that torch does
+    not count.
 
     Shapes: x (..., in_features) -> (..., out_features).
     """
@@ -82,8 +86,10 @@ class PackedLinear(StoredWeight):
     group_size: int | None
     weight: PackedView
     _packed: PackedWeight | None = None
+    _borrowed: PackedWeight | None = None  # of buffers that are here for some calls
     _LAYER = "PackedLinear"
     _BUFFERS = _PARTS
+    _COMPARES = True  # DistributedDataParallel writes the same buffers before each forward
 
     def __init__(
         self,
@@ -129,7 +135,7 @@ class PackedLinear(StoredWeight):
         self._set_bias(bias)
         for name, tensor in stored.parts._asdict().items():
             self.register_buffer(name, tensor)
-        vars(self)["_packed"] = None
+        vars(self).update(dict.fromkeys(_OWN))
 
     @classmethod
     def from_linear(
@@ -203,19 +209,37 @@ class PackedLinear(StoredWeight):
     @property
     def packed(self) -> PackedWeight:
         """The weight as a tcgemm.PackedWeight, which shares the buffers."""
-        weight = self._packed
-        buffers: Any = self._buffers
-        released = buffers["codes"] is None
-        if weight is not None:
-            tensors = weight.stored.tensors
-            if all(getattr(tensors, name) is buffers[name] for name in _PARTS[released:]):
-                return weight
-            self._restore_codes()
+        own, borrowed, buffers = self._packed, self._borrowed, self._buffers
+        if own is not None and _is_of(own, buffers):
+            return own
+        if borrowed is not None and _is_of(borrowed, buffers):
+            return borrowed
         parts = Parts(*(buffers[name] for name in _PARTS))
-        packed = PackedWeight(Stored(parts, self._layout(), self.shown_dtype))
-        if not _compiling():
-            vars(self)["_packed"] = packed
+        if own is not None and parts.codes is None:
+            parts = parts._replace(codes=own.stored.parts.codes)
+        if _compiling():
+            return PackedWeight(Stored(parts, self._layout(), self.shown_dtype))
+        # Other buffers than the layer's own, as torch.func.functional_call puts them here, have an
+        # order of their own.
+        form = self._kept_form() if own is None else KeptForm(compares=True)
+        packed = PackedWeight(Stored(parts, self._layout(), self.shown_dtype, form))
+        self._return_borrowed()
+        vars(self)["_packed" if own is None else "_borrowed"] = packed
         return packed
+
+    def _return_borrowed(self) -> None:
+        """Lets the order of borrowed buffers go, but for what captured graphs read."""
+        if self._borrowed is not None:
+            self._kept_form().hold(self._borrowed.stored.form)
+            vars(self)["_borrowed"] = None
+
+    def _let_go(self) -> None:
+        """Forgets the PackedWeight, because the buffers become others, and brings released codes
+        back."""
+        if self._buffers["codes"] is None and self._packed is not None:
+            self._buffers["codes"] = self._packed.stored.parts.codes
+        self._return_borrowed()
+        vars(self)["_packed"] = None
 
     def release_codes(self) -> None:
         """Frees the buffer of the codes, and keeps them in the order of the kernels alone.
@@ -230,14 +254,17 @@ class PackedLinear(StoredWeight):
         self.packed.release_codes()
         self._buffers["codes"] = None
 
-    def _restore_codes(self) -> None:
-        """The inverse of release_codes."""
-        if self._buffers["codes"] is None and self._packed is not None:
-            self._buffers["codes"] = self._packed.stored.parts.codes
-            vars(self)["_packed"] = None
-
     def _layout(self) -> Layout:
         return Layout(self.format, self.out_features, self.in_features, self.group_size)
+
+    def _can_refresh(self, form: KeptForm) -> bool:
+        return self._device() == form.tensors[0].device
+
+    def _refresh_form(self) -> str | None:
+        if self._form is None or not self._form.tensors:
+            return None
+        self.packed.stored.refresh()
+        return "device order"
 
     def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
@@ -274,8 +301,10 @@ class PackedLinear(StoredWeight):
                 "form of the codes and scales; load a weight with load_state_dict, or make another "
                 "layer with from_linear or from_packed."
             )
-        if name in _PARTS and isinstance(value, torch.Tensor):
-            value = bytes_of(value.detach())
+        if name in _PARTS:
+            self._let_go()
+            if isinstance(value, torch.Tensor):
+                value = bytes_of(value.detach())
         super().__setattr__(name, value)
 
     def _shown(self) -> dict[str, Any]:
@@ -285,21 +314,24 @@ class PackedLinear(StoredWeight):
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
         """Moves the parts, but never converts them: half() is for the bias."""
-        self._restore_codes()
+        before = self._device()
+        self._let_go()
         super()._apply(fn, recurse)
-        vars(self)["_packed"] = None
+        if self._device() != before:
+            self._kept_form().drop()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         codes = self.packed.stored.parts.codes  # also if they were released
-        return vars(self) | {"_packed": None, "_buffers": self._buffers | {"codes": codes}}
+        buffers = self._buffers | {"codes": codes}
+        return vars(self) | dict.fromkeys(_OWN) | {"_buffers": buffers}
 
     def _saved(self) -> dict[str, Tensor]:
         return of_bytes(self.packed.stored.parts, format_of(_NAME, self.format)).tensors()
 
     def _before_load(self, loading: Loading) -> None:
         """Packs the weight if the state is a Linear's."""
-        self._restore_codes()
+        self._let_go()
         state_dict, prefix = loading.state, loading.prefix
         weight = state_dict.pop(prefix + "weight", None)
         try:
@@ -316,7 +348,7 @@ class PackedLinear(StoredWeight):
                 self._buffers[name] = torch.empty_like(own, dtype=tensor.dtype)
 
     def _after_load(self, loading: Loading, result: None) -> None:
-        vars(self)["_packed"] = None
+        self._let_go()
         super()._after_load(loading, result)
 
     def _pack(self, weight: Tensor) -> PackedWeight:
@@ -351,10 +383,20 @@ class PackedLinear(StoredWeight):
         return {name: bytes_of(tensor) for name, tensor in tensors.items()}
 
 
+def _is_of(packed: PackedWeight, buffers: dict[str, Any]) -> bool:
+    """Are the tensors of a PackedWeight these buffers? Released codes are none."""
+    stored = packed.stored
+    released = stored.released is not None
+    if released is not (buffers["codes"] is None):
+        return False
+    return all(getattr(stored.tensors, name) is buffers[name] for name in _PARTS[released:])
+
+
 _STATE = (
     *("_parameters", "_buffers", "format", "group_size", "activation", "shown_dtype"),
     "batch_invariant",
 )
+_OWN = ("_packed", "_borrowed", "_form")
 _OPTIONS = ("format", "group_size", "method", "zero_points", "scale_dtype", "table")
 
 
@@ -375,9 +417,9 @@ exchange.register(
     exchange.Exchange(
         layer=PackedLinear,
         options=(*_OPTIONS, "batch_invariant"),
-        names=(*_STATE, "_packed"),
-        state=exchange.converted(PackedLinear, _STATE),
+        names=(*_STATE, *_OWN),
+        state=exchange.converted(PackedLinear, (*_STATE, *_OWN)),
         why_not=_why_not,
-        caches=("_packed",),
+        caches=_OWN,
     )
 )

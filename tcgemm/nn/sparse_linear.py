@@ -19,10 +19,12 @@ from torch import Tensor
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
+from tcgemm.nn.compressed_buffers import values_of
 from tcgemm.nn.linear import dense_linear
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.nn.sparse_state import SparseState
 from tcgemm.operands.sparse.fast_path import Operands, metadata_argument, operands_of
+from tcgemm.operands.sparse.operators import refresh_forms
 from tcgemm.operands.sparse.parts import default_pattern
 from tcgemm.operands.sparse.positions import gather
 from tcgemm.operands.sparse.prune import METHODS, prune24
@@ -38,8 +40,8 @@ from tcgemm.ops._torch_private import (
 from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import Epilogue
+from tcgemm.ops.kept import KeptForm, changes, have_memory
 from tcgemm.ops.operators import Scaled
-from tcgemm.ops.prepared import TensorVersionGuard
 from tcgemm.typing import Activation, PruneMethod, SparseGradient, words
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -54,19 +56,20 @@ class _Ready(NamedTuple):
 
     weight: SparseTensor24
     names: tuple[str, str]  # the names of the buffers of values and metadata
-    guard: TensorVersionGuard | None  # guards the dense weight that `weight` was compressed from
+    form: KeptForm  # the values
+    learns: bool  # the values come from a dense weight
     operands: Operands
     call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
 
     def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
         """True if the operands still have the tensors inside, the buffers and the dense weight."""
-        weight, (values, metadata), guard, operands, _call = self
+        weight, (values, metadata), form, learns, operands, _call = self
         return (
             operands is weight.fast_operands
             and operands.is_current()
             and buffers.get(values) is operands.values
             and buffers.get(metadata) is weight.metadata
-            and (guard is None or (guard.tensor is parameters.get("weight") and guard.unchanged))
+            and (not learns or (form.owner is parameters.get("weight") and form.unchanged))
         )
 
 
@@ -125,7 +128,7 @@ class SparseLinear24(SparseState):
     gradient: SparseGradient
     batch_invariant: bool
     _stepped: bool  # an optimizer has changed the weight since the last training forward
-    _seen: int | None  # the weight's version in the last training forward
+    _seen: int | None  # the weight's changes at the last training forward
     _changes: int  # the number of changes of the weight
 
     def __init__(
@@ -226,7 +229,11 @@ class SparseLinear24(SparseState):
                 f"{'keeps a given mask' if self.learns else 'is frozen'}, so there is nothing to "
                 "refresh; make it by from_linear with learns=True and another method than a mask."
             )
-        self._set(self._compress(self._whole_or_part(self.weight)))
+        compressed = self._compress(self._whole_or_part(self.weight))
+        if self._kept_form().captured:
+            self._take(compressed, assign=False)
+        else:
+            self._set(compressed)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
@@ -244,8 +251,15 @@ class SparseLinear24(SparseState):
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled() or not (self.learns or any_requires_grad(input, bias))
             ):
-                return ready.call(input, bias)
-        return self._multiply(input)
+                if not ready.operands.cuda:
+                    return ready.call(input, bias)
+                with ready.form.lock:
+                    ready.form.read()
+                    return ready.call(input, bias)
+        if _compiling():
+            return self._multiply(input)
+        with self._kept_form().launching():
+            return self._multiply(input)
 
     def _multiply(self, input: Any) -> Tensor:
         weight: Any
@@ -262,9 +276,8 @@ class SparseLinear24(SparseState):
                 weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
                 is_constant = False
             elif is_constant and not (_grad_enabled() and self.weight.requires_grad):
-                with torch.inference_mode(False), torch.no_grad():
-                    self._set(self.kept.mask(self._dense()))
-                weight = self.kept
+                weight = self._with_elements()
+                is_constant = weight is self.kept
             else:
                 if self.training and not _compiling():
                     self._count()
@@ -273,6 +286,8 @@ class SparseLinear24(SparseState):
             weight = self.compressed
         if is_constant:
             self._prepare(weight)
+        if not _compiling():
+            self._kept_form().read()
         x: Any = input
         return functional.linear(
             x,
@@ -281,6 +296,62 @@ class SparseLinear24(SparseState):
             activation=self.activation,
             batch_invariant=self.batch_invariant,
         )
+
+    def _with_elements(self) -> SparseTensor24:
+        """The dense weight at the kept positions: `kept`, whose values are written again if the
+        weight has changed."""
+        kept, form, weight = self.kept, self._kept_form(), self.weight
+        dense = self._dense()
+        with torch.inference_mode(False), torch.no_grad(), form.lock:
+            other = form.captured and form.owner is not None and form.owner is not weight
+            if other or not have_memory([dense]):
+                # torch.func.functional_call puts weights here for a call; graphs must not see them.
+                return kept.mask(dense)
+            if (dense.dtype, dense.device) != (kept.dtype, kept.device):  # mixed precision
+                self._set(kept.mask(dense))
+                kept = self.kept
+            sources, make = [dense, kept.metadata], lambda: values_of(kept.mask(dense))
+            if self._counts():
+                self._take_values(form.current(sources, make))
+            else:
+                self._take_values(form.write(sources, make))
+                form.forget(weight)
+        return kept
+
+    def _take_values(self, values: tuple[Tensor, ...]) -> None:
+        """Makes them the values of `kept`. On a GPU they are these already."""
+        if values[0] is not self.kept.values:
+            self.kept.take_values(*values)
+            self._set(self.kept)
+
+    def _can_refresh(self, form: KeptForm) -> bool:
+        return not self.learns or self._parts is not None or not is_dtensor(self.weight)
+
+    def _refresh_form(self) -> str | None:
+        with self._kept_form().lock, torch.no_grad():
+            return self._write_forms()
+
+    def _write_forms(self) -> str | None:
+        compressed, form, names = self.compressed, self._kept_form(), []
+        if compressed.tiles is not None or compressed.transposable:
+            refresh_forms(compressed)
+            names.append("compressed transpose" if compressed.transposable else "tiles")
+        if self.learns and self._can_refresh(form):
+            dense = self._dense()
+            sources = [dense, compressed.metadata]
+            make = lambda: values_of(compressed.mask(dense))  # noqa: E731
+            self._take_values(form.write(sources, make, waits=False))
+            if not self._counts():
+                form.forget(self.weight)
+            names.append("kept elements")
+        self._checked = changes(compressed.metadata)
+        return " and ".join(names) or None
+
+    def _counts(self) -> bool:
+        """Does torch count the changes of the weight? It does not for inference tensors, for the
+        part of a DTensor, and for the views that FSDP1 makes."""
+        is_own = self._parameters.get("weight") is not None
+        return is_own and self._parts is None and not self.weight.is_inference()
 
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
@@ -326,7 +397,7 @@ class SparseLinear24(SparseState):
         """Counts the changes of the weight between training forwards, and calls refresh()."""
         if self.refresh_every:
             follow(self)
-        version = self.weight._version
+        version = changes(self.weight)
         if self._stepped or self._seen not in (None, version):
             self._changes += 1
             if self.refresh_every and self._changes % self.refresh_every == 0:
@@ -335,15 +406,15 @@ class SparseLinear24(SparseState):
 
     def _prepare(self, weight: SparseTensor24) -> None:
         """Prepares the fast path of later calls."""
-        if self.learns and (self._parts is not None or self.weight.is_inference()):
-            return  # changes of an inference tensor and of the part of a DTensor are not counted
+        if self.learns and not self._counts():
+            return
         operands = operands_of(weight) if is_plain_eager() else None
         if operands is None or weight.pattern != default_pattern(weight.dtype):
             return
         keywords = self._epilogue(weight.dtype).keywords()
-        guard = TensorVersionGuard(self.weight) if self.learns else None
-        names = f"{self._own}_values", f"{self._own}_metadata"
-        self._ready = _Ready(weight, names, guard, operands, operands.linear(keywords))
+        names, form = (f"{self._own}_values", f"{self._own}_metadata"), self._kept_form()
+        call = operands.linear(keywords)
+        self._ready = _Ready(weight, names, form, self.learns, operands, call)
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""
@@ -403,7 +474,7 @@ def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_eve
 _NAMES = (
     *("_parameters", "_buffers", "_non_persistent_buffers_set", "activation", "method"),
     *("batch_invariant", "learns", "gradient", "refresh_every", "_seen", "_changes", "_stepped"),
-    *("_sparse", "_inside", "_pattern", "_checked", "_ready"),
+    *("_sparse", "_inside", "_pattern", "_checked", "_ready", "_form"),
 )
 
 

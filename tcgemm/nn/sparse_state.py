@@ -206,6 +206,7 @@ class SparseState(CompressedBuffers):
             self._set(compressed)
         else:
             current.copy_(compressed)
+            self._kept_form().forget()
 
 
 def _check_tensors(key: str, parts: dict[str, object], weight: object) -> None:

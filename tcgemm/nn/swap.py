@@ -15,6 +15,7 @@ from tcgemm.nn.linear import Linear
 from tcgemm.nn.report import Step, SwapReport
 from tcgemm.nn.selection import Selection, Selector
 from tcgemm.nn.stored_weight import StoredWeight
+from tcgemm.ops.kept import KeptForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -346,10 +347,15 @@ def _replace(
     attributes |= dict.fromkeys(caches)
 
     def become(kind: type, attributes: dict[str, Any]) -> None:
+        form = vars(module).get("_form")
         for name in names:
             vars(module).pop(name, None)
         vars(module).update(attributes)
         module.__class__ = kind
+        if form is not None and form.is_in_graphs:  # they may be replayed
+            own = vars(module).get("_form") or KeptForm()
+            own.hold(form)
+            vars(module)["_form"] = own
 
     def undo() -> None:
         tensors = (*module.parameters(), *module.buffers())

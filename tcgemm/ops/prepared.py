@@ -11,7 +11,6 @@ every backward.
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -23,42 +22,14 @@ from torch.overrides import (
 )
 
 from tcgemm.ops import autograd, dispatch
-from tcgemm.ops._torch_private import is_wrapped_by_transform, mark_static_address
+from tcgemm.ops._torch_private import is_wrapped_by_transform
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.epilogue import Epilogue
+from tcgemm.ops.kept import NOTHING, KeptForm, capturing
 from tcgemm.ops.operands import Operand, products
 
 _prepare = torch.ops.tcgemm.prepare.default
 _BF16 = 1  # the bit of the first byte that means BF16 terms: csrc/core/split_fp32.h
-
-
-class TensorVersionGuard:
-    """Knows whether a tensor is the same as when the guard was created.
-
-    torch counts in-place changes, but not a change of the memory behind a tensor, as by module.to()
-    or `w.data = ...`. So the guard compares the address as well, and holds the storage so that no
-    other tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
-    """
-
-    tensor: torch.Tensor
-    memory: torch.UntypedStorage
-    recorded: tuple[int | None, int, tuple[int, ...]]  # version, address, strides
-
-    def __init__(self, tensor: torch.Tensor):
-        self.tensor = tensor
-        self.memory = tensor.untyped_storage()
-        self.recorded = self._state()
-
-    def _state(self) -> tuple[int | None, int, tuple[int, ...]]:
-        tensor = self.tensor
-        version = None if tensor.is_inference() else tensor._version
-        return version, tensor.data_ptr(), tensor.stride()
-
-    def __bool__(self) -> bool:
-        return self.recorded == self._state()
-
-    # The getter is a C function: torch.compile guards on its result and does not trace it.
-    unchanged: property = property(operator.truth)
 
 
 class Prepared(Operand):
@@ -89,28 +60,30 @@ class Prepared(Operand):
     """
 
     weight: torch.Tensor
-    terms: torch.Tensor
     term_type: Literal["f16", "bf16"] | None
-    guard: TensorVersionGuard
+    form: KeptForm  # the terms
     transposed: bool
 
     def __init__(
         self,
         weight: torch.Tensor,
-        terms: torch.Tensor,
+        form: KeptForm,
         term_type: Literal["f16", "bf16"] | None,
-        guard: TensorVersionGuard,
         transposed: bool = False,
     ):
         self.weight = weight
-        self.terms = terms
+        self.form = form
         self.term_type = term_type
-        self.guard = guard
         self.transposed = transposed
 
     def t(self) -> Prepared:
         """The transpose (K, N). It shares the weight and the terms."""
-        return Prepared(self.weight, self.terms, self.term_type, self.guard, not self.transposed)
+        return Prepared(self.weight, self.form, self.term_type, not self.transposed)
+
+    @property
+    def terms(self) -> torch.Tensor:
+        """The bytes of the terms."""
+        return self.form.tensors[0]
 
     @property
     def shape(self) -> torch.Size:
@@ -135,7 +108,7 @@ class Prepared(Operand):
     @property
     def fresh(self) -> bool:
         """Is the weight the same as when it was prepared?"""
-        return self.guard.unchanged
+        return self.form.unchanged
 
     def to(self, device: torch.device | str | int) -> Prepared:
         """Moves the weight to another device and prepares it there.
@@ -163,13 +136,14 @@ class Prepared(Operand):
                 f"terms are for products with its transpose; pass {name}.t(), or the .t() of what "
                 f"tcgemm.prepare makes of the transposed weight."
             )
-        if not self.guard.unchanged:
+        if not self.form.unchanged:
             raise RuntimeError(
                 f"tcgemm.{function}: {name} is a Prepared whose weight was changed in place, moved "
                 "or exchanged since it was prepared, so its terms belong to another weight; "
                 "call tcgemm.prepare again."
             )
-        return (self.weight.t() if transposed else self.weight), self.terms
+        terms = self.terms if torch.compiler.is_compiling() else self.form.read()[0]
+        return (self.weight.t() if transposed else self.weight), terms
 
     def __repr__(self) -> str:
         return (
@@ -189,9 +163,10 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
     tensors = (a, c, bias, residual, out, *scales)
     if op.batched or type(b) is not Prepared or has_torch_function(tensors):
         return NotImplemented
-    weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
-    operands = (a, weight, c, bias, residual, out)
-    return dispatch.scaled_gemm(op, *operands, epilogue, scales, amax, terms)
+    with NOTHING if torch.compiler.is_compiling() else b.form.launching():
+        weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
+        operands = (a, weight, c, bias, residual, out)
+        return dispatch.scaled_gemm(op, *operands, epilogue, scales, amax, terms)
 
 
 products[Prepared] = _multiply
@@ -254,19 +229,16 @@ def prepare(w: torch.Tensor) -> Prepared:
     if not isinstance(w, torch.Tensor):
         raise wrong_type("prepare", "w", w)
     _refuse_inside(w)
-    with torch.inference_mode(False):
-        terms = autograd.without_grad(_prepare, w)
+    return prepared_in(KeptForm(), w)
+
+
+def prepared_in(form: KeptForm, w: torch.Tensor) -> Prepared:
+    """The weight with terms that are written into the form, at its address if they fit."""
+    (terms,) = form.write([w], lambda: (autograd.without_grad(_prepare, w),))
     term_type = None
     if terms.numel() > 0:
-        # The read waits for the GPU, so no other stream has to wait for the terms later.
         term_type = "bf16" if int(terms[0]) & _BF16 else "f16"
-        mark_static_address(terms)  # graphs of torch.compile do not copy it
-    return Prepared(w, terms, term_type, TensorVersionGuard(w))
-
-
-def capturing(tensor: torch.Tensor) -> bool:
-    """Are operations on the tensor captured in a CUDA graph now?"""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return Prepared(w, form, term_type)
 
 
 def _refuse_inside(w: torch.Tensor) -> None:

@@ -17,7 +17,7 @@ from support.processes import in_cpu_processes, in_processes
 from support.sharding import WRAPPERS, batch, losses_of, model_of, reference, reshard, wrapped
 
 FORWARDS = 4
-prepare = module.prepare_weight
+prepare = module.prepared_in
 
 
 class Calls:
@@ -27,12 +27,12 @@ class Calls:
         self.count = 0
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(module, "_on_gpu", lambda weight: True)
-        self.patch.setattr(module, "prepare_weight", self._prepare)
+        self.patch.setattr(module, "prepared_in", self._prepare)
         return self
 
-    def _prepare(self, weight):
+    def _prepare(self, form, weight):
         self.count += 1
-        return prepare(weight)
+        return prepare(form, weight)
 
     def __exit__(self, *_):
         self.patch.undo()

@@ -7,6 +7,7 @@ Linear that prepares its weight by itself.
 
 import copy
 import re
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 import tcgemm
 from tcgemm.ops import prepared as prepared_module
-from tcgemm.ops.prepared import TensorVersionGuard
+from tcgemm.ops.kept import KeptForm
 
 from support.calls import Recorder
 from support.cases import copies
@@ -26,6 +27,13 @@ from support.error_asserts import error_message
 M, N, K = 6, 5, 8
 X, W, C, BIAS = torch.randn(M, K), torch.randn(N, K), torch.randn(M, N), torch.randn(N)
 TERMS = 10  # the place of terms_b among the arguments of scaled_mm
+
+
+def with_terms(weight, terms, term_type):
+    """A Prepared with these terms."""
+    form = KeptForm()
+    form.write([weight], lambda: (terms,))
+    return tcgemm.Prepared(weight, form, term_type)
 
 
 def terms_of(func, args, kwargs):
@@ -123,7 +131,7 @@ def test_what_it_says_of_itself():
     assert p.to("cpu") is p
     assert p.to("meta").device.type == p.t().to("meta").device.type == "meta"
     assert p.t().to("meta").shape == (K, N)
-    prepared = tcgemm.Prepared(W, torch.zeros(40, dtype=torch.uint8), "f16", p.guard, True)
+    prepared = with_terms(W, torch.zeros(40, dtype=torch.uint8), "f16").t()
     assert repr(prepared) == "Prepared(shape=(8, 5), device='cpu', term_type=f16, nbytes=40)"
 
 
@@ -301,7 +309,10 @@ def test_only_highest_takes_the_parts_on_cuda(as_before):
     with FakeTensorMode():
         x, w = torch.empty(M, K, device="cuda"), torch.empty(N, K, device="cuda")
         terms = torch.empty(64, dtype=torch.uint8, device="cuda")
-        p = tcgemm.Prepared(w, terms, "f16", SimpleNamespace(unchanged=True))
+        form = SimpleNamespace(
+            unchanged=True, tensors=(terms,), read=lambda: (terms,), launching=nullcontext
+        )
+        p = tcgemm.Prepared(w, form, "f16")
 
         def gets_parts(**options):
             with Recorder(terms_of) as calls:
@@ -349,7 +360,7 @@ def test_explain_says_what_is_not_split_again():
     f16, bf16 = map(int, sizes)
     assert 1.0 < f16 / (4 * b.numel()) < 1.1 and 1.5 < bf16 / (4 * b.numel()) < 1.6
     for size, words in ((f16, "2 f16 terms"), (bf16, "3 bf16 terms")):
-        p = tcgemm.Prepared(b.t(), terms.new_empty(size), words, TensorVersionGuard(b.t()))
+        p = with_terms(b.t(), terms.new_empty(size), words)
         for function in (tcgemm.explain, tcgemm.check_layout):
             text = function(a, p.t(), precision="highest")
             assert re.search(rf"\n  split-FP32 b .*its {words} are prepared", text)

@@ -154,8 +154,8 @@ def test_a_changed_weight_is_prepared_again_when_it_stays(layer, change):
 
 def test_a_weight_that_learns_in_eval_mode_is_not_prepared_for_each_step(layer, monkeypatch):
     weights = []
-    real = linear.prepare_weight
-    monkeypatch.setattr(linear, "prepare_weight", lambda w: weights.append(w) or real(w))
+    real = linear.prepared_in
+    monkeypatch.setattr(linear, "prepared_in", lambda f, w: weights.append(w) or real(f, w))
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
     for _ in range(4):
         optimizer.zero_grad()
@@ -214,14 +214,16 @@ def test_what_a_cuda_graph_reads_is_kept(layer, monkeypatch):
     assert is_correct(layer) and layer.prepared is None
     monkeypatch.setattr(linear, "capturing", lambda weight: False)
     layer(X)
-    prepared = layer.prepared
-    monkeypatch.setattr(linear, "capturing", lambda weight: True)
-    assert is_correct(layer) and layer.prepared is prepared
-    monkeypatch.setattr(linear, "capturing", lambda weight: False)
+    form, (terms,) = layer._form, layer._form.tensors
+    form.captured = True  # as a call during a capture leaves it
     updated(layer)
-    assert is_correct(layer) and layer.train().prepared is None and layer._captured is prepared
-    assert copy.deepcopy(layer)._captured is None
-    assert layer.double()._captured is None
+    assert is_correct(layer) and layer.prepared is None and form.tensors[0] is terms
+    assert is_correct(layer) and layer.prepared.terms is terms
+    assert layer.train().prepared is None and form.tensors[0] is terms
+    assert copy.deepcopy(layer)._form is None
+    layer.eval()(X), layer(X)
+    layer.release_graphs()
+    assert layer.prepared is not None and layer.train() and not form.tensors
 
 
 def test_it_is_shown_and_can_be_switched_off():

@@ -277,7 +277,7 @@ PUBLIC = (
         "prepare",
         "prune24",
     ),
-    *("quantize", "quantized_linear", "swap_linear", "tune", "use"),
+    *("quantize", "quantized_linear", "refresh_weights", "swap_linear", "tune", "use"),
     *(op.name for op in PLAIN),
 )
 
@@ -291,7 +291,8 @@ def test_public_names():
     assert set(tcgemm.nn.__all__) == {
         *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
         "PackedLinear",
-        *("SparseLinear24", "SwapReport", "swap_linear"),
+        *("RefreshReport", "Refreshed", "SparseLinear24", "SwapReport"),
+        *("refresh_weights", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass", "typing"):
         assert getattr(tcgemm, name) is not None

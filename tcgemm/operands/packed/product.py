@@ -27,6 +27,7 @@ from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.direct import DENSE
 from tcgemm.ops.dispatch import USUAL
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, TENSORS, Epilogue, Scales
+from tcgemm.ops.kept import NOTHING
 from tcgemm.ops.operands import products
 from tcgemm.ops.operators import LINEAR, MATMUL, Operands, Operator, Tensors, times
 
@@ -227,37 +228,39 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
     _check_operands(op, a, b, bias)
     if amax and out is not None:
         raise dispatch.amax_with_out(op.name)
-    order, form = stored.arranged(), (a.shape[-1], a.dtype)
-    # Nothing writes a kept order: a kernel loads it while the kernel before still runs.
-    constant = not traced and stored.kept is not None and stored.kept.order is order
-    call = None if traced else stored.calls.get((a.dtype, constant))
-    if call is None or scale_out is not None or amax:
-        call = PackedProduct(b.order, scale_out, None, form, amax=bool(amax), constant=constant)
-        if not (traced or call.constant_names):
-            stored.calls[a.dtype, constant] = call
-    operands = (a, order, c, bias, residual)
-    try:
-        if out is not None:
-            return dispatch.into(op, call, out, out, *operands, epilogue)
-        if traced:
-            return call.run(*operands, invariance.kept(epilogue))
-        if call.constant_names:
-            return autograd.call_checked(call, *operands, epilogue)
-        return autograd.call(call, *operands, epilogue)
-    except RuntimeError as error:
-        tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
-        tensors |= {"scale_out": scale_out, "out": out}
-        if any(map(dtensor.is_dtensor, tensors.values())):
-            _refuse(
-                op,
-                f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
-                "to_local() of a DTensor that is sharded by rows, or full_tensor().",
-            )
-        fake.check_devices(f"tcgemm.{op.name}", tensors)
-        refused = refusal(op.name, error, epilogue)
-        if traced or refused is None:
-            raise
-        raise refused from None
+    kept = stored.form
+    with kept.lock if a.is_cuda and not traced else NOTHING:
+        order, form = stored.arranged(), (a.shape[-1], a.dtype)
+        # Nothing writes a settled order: a kernel loads it while the kernel before still runs.
+        constant = not traced and kept.settled and kept.guards != ()
+        call = None if traced else stored.calls.get((a.dtype, constant))
+        if call is None or scale_out is not None or amax:
+            call = PackedProduct(b.order, scale_out, None, form, amax=bool(amax), constant=constant)
+            if not (traced or call.constant_names):
+                stored.calls[a.dtype, constant] = call
+        operands = (a, order, c, bias, residual)
+        try:
+            if out is not None:
+                return dispatch.into(op, call, out, out, *operands, epilogue)
+            if traced:
+                return call.run(*operands, invariance.kept(epilogue))
+            if call.constant_names:
+                return autograd.call_checked(call, *operands, epilogue)
+            return autograd.call(call, *operands, epilogue)
+        except RuntimeError as error:
+            tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
+            tensors |= {"scale_out": scale_out, "out": out}
+            if any(map(dtensor.is_dtensor, tensors.values())):
+                _refuse(
+                    op,
+                    f"a tensor is a DTensor, but {second} is a PackedWeight, which is none; pass "
+                    "to_local() of a DTensor that is sharded by rows, or full_tensor().",
+                )
+            fake.check_devices(f"tcgemm.{op.name}", tensors)
+            refused = refusal(op.name, error, epilogue)
+            if traced or refused is None:
+                raise
+            raise refused from None
 
 
 products[PackedWeight] = _multiply

@@ -18,10 +18,16 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
-from tcgemm.operands.sparse.positions import decompress, gather_values
+from tcgemm.operands.sparse.positions import (
+    decompress,
+    gather,
+    gather_values,
+    stored_elements,
+)
 from tcgemm.operands.sparse.prune import compress24
 from tcgemm.operands.sparse.tensor import SparseTensor24, implements, replaces
 from tcgemm.ops._torch_private import no_torch_function
+from tcgemm.ops.kept import capturing
 
 _aten = torch.ops.aten
 _Tensor = torch.Tensor
@@ -191,6 +197,34 @@ def _recompressed(source, w):
     source = dense(source).t() if w.transposed else dense(source)
     result = compress24(source, pattern=w.pattern, transposable=w.transposable)
     return _t(result) if w.transposed else result
+
+
+def refresh_forms(w: SparseTensor24) -> None:
+    """Computes the tiles and the compressed transpose again, at their addresses, from the values
+    and the metadata.
+
+    Other positions in the transpose are chosen only if it has none for an element. The capture of a
+    CUDA graph checks nothing, since that waits.
+
+    Raises RuntimeError if the positions are not valid, or not those of a transposable matrix.
+    """
+    recorded = capturing(w.values)
+    again = SparseTensor24.from_parts(w.values, w.metadata, w.k, w.pattern, trusted=recorded)
+    parts = {"tiles": again.tiles}
+    if w.transposable:
+        dense = decompress(again)
+        values, metadata, _tiles = w.stored(True)
+        has_position = stored_elements(values, metadata, len(dense), w.pattern).t()
+        if recorded or not ((dense != 0) & ~has_position).any():
+            parts["transposed_values"] = gather(dense.t(), metadata, w.pattern)
+        else:
+            both = compress24(dense, pattern=w.pattern, transposable=True).tensors()
+            parts |= {name: part for name, part in both.items() if name.startswith("transposed")}
+    for name, tensor in parts.items():
+        if (own := getattr(w, name)) is not None:
+            own.copy_(tensor)
+    w.version_lead = w._lead()
+    w.count_change()
 
 
 # Arithmetic.

@@ -69,10 +69,27 @@ def gather_values(dense: Tensor, w: SparseTensor24, transpose: bool) -> Tensor:
     zeros stay zero, so that both store the same matrix.
     """
     dense = dense.t() if w.transposed is not transpose else dense
-    metadata = w.stored(transpose)[1]
-    if w.transposable:
-        values, other_metadata, _tiles = w.stored(not transpose)
-        ones = torch.ones_like(values, dtype=torch.uint8)
-        other = _OPS.decompress24.default(ones, other_metadata, dense.shape[0], w.pattern).t()
-        dense = keep(other != 0, dense)
-    return gather(dense, metadata, w.pattern)
+    other = w.stored(not transpose)[:2] if w.transposable else (None, None)
+    return gather_common(dense, w.stored(transpose)[1], *other, w.pattern)
+
+
+def gather_common(
+    dense: Tensor,
+    metadata: Tensor,
+    other_values: Tensor | None,
+    other_metadata: Tensor | None,
+    pattern: str,
+) -> Tensor:
+    """The elements of a dense matrix at the positions in the metadata. Those that have no position
+    in the compressed transpose, the other one, are zero."""
+    if other_values is not None and other_metadata is not None:
+        dense = keep(
+            stored_elements(other_values, other_metadata, dense.shape[0], pattern).t(), dense
+        )
+    return gather(dense, metadata, pattern)
+
+
+def stored_elements(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor:
+    """The mask (N, k) of the elements that have a position in the metadata."""
+    ones = torch.ones_like(values, dtype=torch.uint8)
+    return _OPS.decompress24.default(ones, metadata, k, pattern) != 0

@@ -13,7 +13,7 @@ from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern
 from tcgemm.operands.sparse.positions import keep
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.ops.prepared import capturing
+from tcgemm.ops.kept import capturing
 from tcgemm.typing import PruneMethod, SparsePattern, words
 
 METHODS = words(PruneMethod)

@@ -36,6 +36,7 @@ from tcgemm.operands.sparse.parts import (
 from tcgemm.operands.sparse.positions import decompress, gather_values
 from tcgemm.ops._torch_private import wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.kept import changes
 from tcgemm.ops.operands import TensorOperand, as_parameter, deep_copy
 from tcgemm.ops.operator_table import Register, registers_in
 
@@ -175,13 +176,20 @@ class SparseTensor24(TensorOperand):
         if not self.is_inference():
             torch.autograd.graph.increment_version(self)
 
+    def take_values(self, values: Tensor, transposed: Tensor | None = None) -> None:
+        """Takes values of one matrix, and those of its compressed transpose, in one step: calls of
+        other threads see the old or the new ones."""
+        vars(self).update(values=values, transposed_values=transposed, fast_operands=None)
+        self.version_lead = self._lead()
+
     def _lead(self) -> int | None:
         """The number of changes of the values that the transposed values do not have. Operators
         change both, so a new number means that only the values were changed. None: not counted."""
         transposed = self.transposed_values
         if type(transposed) is not torch.Tensor or transposed.is_inference():
             return None
-        return self.values._version - transposed._version
+        own, other = changes(self.values), changes(transposed)
+        return None if own is None or other is None else own - other
 
     def update_transpose(self) -> None:
         """Copies the values of the matrix into the stored transpose.
@@ -200,11 +208,15 @@ class SparseTensor24(TensorOperand):
 
     @property
     def versioned(self) -> tuple[Tensor, ...]:
-        """The values, whose changes autograd counts; empty for traced tensors, which have none."""
-        values, transposed = self.values, self.stored(True)[0]
+        """The tensors whose changes autograd counts: the values, those of the compressed transpose,
+        and the metadata. Empty for traced tensors, which have none."""
+        values, metadata, _tiles = self.stored()
         if type(values) is not torch.Tensor:
             return ()
-        return (values,) if transposed is None else (values, transposed)
+        if not self.transposable:
+            return values, metadata
+        transposed_values, transposed_metadata, _tiles = self.stored(True)
+        return values, transposed_values, metadata, transposed_metadata
 
     def count_change(self) -> None:
         """Counts a change in place, by an operator of this tensor, for the tensors inside as well.
