@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch.distributed import pipelining
 
 from tcgemm.nn import QuantLinear, SparseLinear24
-from tcgemm.nn.sparse_state import SAVED_PARTS
+from tcgemm.nn.sparse_state import REFRESH, SAVED_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _drop_parts(_layer: Any, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
-    for name in SAVED_PARTS:
+    for name in (*SAVED_PARTS, REFRESH):
         state.pop(prefix + name, None)
 
 

@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.distributed.tensor.parallel import style
 
 from tcgemm.nn import QuantLinear, SparseLinear24
-from tcgemm.nn.sparse_state import SAVED_PARTS
+from tcgemm.nn.sparse_state import REFRESH, SAVED_PARTS
 from tcgemm.operands.quant.quantize import BLOCK
 from tcgemm.operands.sparse.parts import GROUPS
 from tcgemm.ops.dtensor import distributed_as, full_tensor
@@ -38,7 +38,7 @@ LAYERS = (QuantLinear, SparseLinear24)
 LAST = Shard(-1)
 K_OF_BYTE = 8  # input features whose four kept positions share a byte of metadata
 # What the state_dict of a layer may have.
-_SAVED = ("weight", "weight_scale", *SAVED_PARTS, "bias")
+_SAVED = ("weight", "weight_scale", *SAVED_PARTS, REFRESH, "bias")
 
 
 class Layouts(NamedTuple):
@@ -366,6 +366,7 @@ def _shard_sparse(
     layer.out_features, layer.in_features = part.shape
     layer._set(layer._compress(mask).mask(part))
     placements: dict[str, Any] = dict.fromkeys(("weight", *SAVED_PARTS), Shard(dim))
-    placements |= {"weight.format": Replicate(), "bias": Replicate() if dim else Shard(0)}
+    placements |= dict.fromkeys(("weight.format", REFRESH), Replicate())
+    placements["bias"] = Replicate() if dim else Shard(0)
     shares = mesh.size() if dim else 1
     return Parts(mesh, placements, shares, shares == 1 or length % K_OF_BYTE == 0)

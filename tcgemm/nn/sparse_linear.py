@@ -26,7 +26,7 @@ from tcgemm.nn.sparse_state import SparseState
 from tcgemm.operands.sparse.fast_path import Operands, metadata_argument, operands_of
 from tcgemm.operands.sparse.operators import refresh_forms
 from tcgemm.operands.sparse.parts import default_pattern
-from tcgemm.operands.sparse.positions import gather
+from tcgemm.operands.sparse.positions import gather_common
 from tcgemm.operands.sparse.prune import METHODS, prune24
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops import functional
@@ -112,8 +112,8 @@ class SparseLinear24(SparseState):
     bfloat16 or float32 (pattern 1:2, multiplied as tf32).
 
     state_dict() has plain tensors: weight.values, weight.metadata, weight.format (version, group,
-    K), the bias, and weight if the layer learns. load_state_dict takes these, or a dense weight,
-    which it prunes.
+    K), the bias, weight if the layer learns, and weight.refresh, the counter of refresh_every.
+    load_state_dict takes these, or a dense weight, which it prunes.
     """
 
     weight: SparseTensor24 | torch.nn.Parameter
@@ -127,9 +127,6 @@ class SparseLinear24(SparseState):
     refresh_every: int
     gradient: SparseGradient
     batch_invariant: bool
-    _stepped: bool  # an optimizer has changed the weight since the last training forward
-    _seen: int | None  # the weight's changes at the last training forward
-    _changes: int  # the number of changes of the weight
 
     def __init__(
         self,
@@ -372,9 +369,10 @@ class SparseLinear24(SparseState):
     def _exported(self, input: Tensor) -> Tensor:
         """The product for torch.export and torch.jit.trace, by operators of plain tensors. It has
         no derivatives."""
-        (values, *positions), _ = self.inner_buffers()
+        (values, *positions), (other_values, other, _tiles) = self.inner_buffers()
         if self.learns:
-            values = gather(self._dense(), positions[0], self._pattern)
+            terms = positions[0], other_values, other, self._pattern
+            values = gather_common(self._dense(), *terms)
         rows = input.unsqueeze(0) if input.dim() == 1 else input
         bias, epilogue = local_bias(self.bias, self._parts), self._epilogue(values.dtype)
         call = Scaled(sparse_b=metadata_argument(*positions))
@@ -397,12 +395,11 @@ class SparseLinear24(SparseState):
         """Counts the changes of the weight between training forwards, and calls refresh()."""
         if self.refresh_every:
             follow(self)
-        version = changes(self.weight)
-        if self._stepped or self._seen not in (None, version):
+        if self._is_changed:
             self._changes += 1
             if self.refresh_every and self._changes % self.refresh_every == 0:
                 self.refresh()
-        self._seen, self._stepped = version, False
+        self._seen, self._stepped = changes(self.weight), False
 
     def _prepare(self, weight: SparseTensor24) -> None:
         """Prepares the fast path of later calls."""
@@ -435,7 +432,7 @@ class SparseLinear24(SparseState):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Any], recurse: bool = True) -> Any:
-        self._seen = None
+        self._seen, self._stepped = None, self._is_changed
         super()._apply(fn, recurse)
         other = self.compressed.pattern != default_pattern(self.compressed.dtype)
         if other and self.learns and self.method != "transposable":
@@ -443,7 +440,7 @@ class SparseLinear24(SparseState):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"_seen": None}
+        return super().__getstate__() | {"_seen": None, "_stepped": self._is_changed}
 
 
 def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_every: int) -> None:

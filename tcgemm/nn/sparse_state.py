@@ -1,7 +1,9 @@
 """The state_dict of SparseLinear24: plain tensors, and DTensors under fully_shard (FSDP2).
 
 weight.values, weight.metadata, weight.format (version, group, K), bias
-weight                                                      only if the layer learns
+weight              only if the layer learns
+weight.refresh      only with refresh_every: the changes of the weight that training forwards have
+                    counted, and whether one more is not counted yet
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from tcgemm.operands.sparse.parts import (
     default_pattern,
     reaches_past_storage,
 )
-from tcgemm.operands.sparse.positions import gather
-from tcgemm.operands.sparse.prune import compress24
+from tcgemm.operands.sparse.positions import gather, keep, stored_elements
+from tcgemm.operands.sparse.prune import compress24, positions_of_both
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
+from tcgemm.ops.kept import changes
 
 if TYPE_CHECKING:
     import torch.distributed.tensor
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 _PARTS = ("values", "metadata", "format")
 # What state_dict() has in place of `weight`.
 SAVED_PARTS = tuple(f"weight.{name}" for name in _PARTS)
+REFRESH = "weight.refresh"
 _NAME = "tcgemm.nn.SparseLinear24"
 
 
@@ -40,6 +44,17 @@ class SparseState(CompressedBuffers):
 
     # The Parts of tcgemm.integrations.tensor_parallel, if this process has a part of the weight.
     _parts: Any = None
+    refresh_every: int
+    _stepped: bool  # an optimizer has changed the weight since the last training forward
+    _seen: int | None  # the weight's changes at the last training forward; None: not known
+    _changes: int  # the changes of the weight between training forwards
+
+    @property
+    def _is_changed(self) -> bool:
+        """Has the weight of a layer that learns changed since the last training forward?"""
+        seen = self._seen
+        weight: Any = self.weight
+        return self._stepped or (seen is not None and seen != changes(weight))
 
     def _dense(self) -> Tensor:
         """The dense weight; of a parallel layer the part of this process."""
@@ -72,7 +87,7 @@ class SparseState(CompressedBuffers):
 
     @property
     def _names_of_state(self) -> Any:
-        return SimpleNamespace(weight=SimpleNamespace(**dict.fromkeys(_PARTS)))
+        return SimpleNamespace(weight=SimpleNamespace(**dict.fromkeys((*_PARTS, "refresh"))))
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -92,9 +107,13 @@ class SparseState(CompressedBuffers):
         parts = (values, metadata, torch.tensor(numbers))
         for name, tensor in zip(_PARTS, parts, strict=True):
             destination[f"{prefix}weight.{name}"] = tensor
+        if self.refresh_every:
+            numbers = [self._changes, self._is_changed]
+            destination[prefix + REFRESH] = torch.tensor(numbers, dtype=torch.int64)
 
-    def _before_load(self, loading: Loading) -> SparseTensor24 | None:
+    def _before_load(self, loading: Loading) -> tuple[SparseTensor24 | None, Tensor | None]:
         state_dict, prefix = loading.state, loading.prefix
+        refresh = state_dict.pop(prefix + REFRESH, None)
         if self._parts is not None:  # the hooks of torch.nn.Module come later
             self._parts.prepare(self, state_dict, prefix)
         key = prefix + "weight"
@@ -125,11 +144,17 @@ class SparseState(CompressedBuffers):
             raise StateError(f"{key}: {error}") from None
         if self.learns and tensor is None and compressed is not None:
             state_dict |= self._dense_state(key, compressed)
-        return compressed
+        return compressed, refresh
 
-    def _after_load(self, loading: Loading, result: SparseTensor24 | None) -> None:
-        if result is not None:
-            self._take(result, loading.assign)
+    def _after_load(
+        self, loading: Loading, result: tuple[SparseTensor24 | None, Tensor | None]
+    ) -> None:
+        compressed, refresh = result
+        if compressed is not None:
+            self._take(compressed, loading.assign)
+        if refresh is not None and self.refresh_every:
+            numbers: list[int] = full_tensor(refresh).tolist()
+            self._changes, self._stepped = numbers[0], bool(numbers[1])
 
     def _check_all_processes(self, key: str, parts: list[Any]) -> None:
         """Raises RuntimeError if only some processes have the kept positions: the others would
@@ -192,7 +217,20 @@ class SparseState(CompressedBuffers):
                 "torch.bfloat16."
             )
         if self.method == "transposable":
-            return compress24(restored.to_dense(), transposable=True, dense_gradient=straight)
+            dense = restored.to_dense()
+            compress24(dense, transposable=True)  # raises the error if it is not transposable
+            kept = stored_elements(restored.values, restored.metadata, k + -k % 4, pattern)
+            metadata, other = positions_of_both(kept)
+            transpose = gather(dense.t(), other[:k], pattern), other[:k]
+            return SparseTensor24.from_parts(
+                gather(dense, metadata, pattern),
+                metadata,
+                k,
+                pattern,
+                transpose=transpose,
+                dense_gradient=straight,
+                trusted=True,
+            )
         return restored
 
     @torch.no_grad()
@@ -233,6 +271,11 @@ def _masked_shards(mask: SparseTensor24, weight: Any) -> tuple[Tensor, Tensor]:
     metadata: Any = distributed_as(mask.metadata, weight)
     positions = metadata.to_local()
     shard = weight.to_local().to(positions.device)  # CPUOffloadPolicy keeps it on the CPU
+    if mask.transposable:
+        other_values, other_metadata, _tiles = mask.stored(True)
+        common = stored_elements(other_values, other_metadata, len(weight), mask.pattern).t()
+        shared: Any = distributed_as(common, weight)
+        shard = keep(shared.to_local(), shard)
     values = gather(shard, positions, mask.pattern)
     shape, stride = mask.values.shape, mask.values.stride()
     mesh, placements = weight.device_mesh, weight.placements

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 import tcgemm
 from tcgemm.nn import PackedLinear, SparseLinear24
 from tcgemm.operands.packed import arrange
+from tcgemm.ops.dtensor import full_tensor
 
 from support import processes
 from support.processes import in_processes
@@ -92,3 +93,22 @@ def test_fully_shard_writes_kept_elements_in_eval_mode_alone(rank):
                 module.eval()(x())
     with torch.no_grad():
         assert processes.same(layer(x()), expected(x()))
+
+
+@in_processes
+def test_a_sharded_state_has_no_element_that_the_layer_leaves_out(rank):
+    """Where a transposable weight had zeros, its transpose may have no position for an element."""
+    torch.manual_seed(0)
+    linear = nn.Linear(K, N).bfloat16().to(processes.device())
+    linear.weight.data[:, ::3] = 0
+    linear.weight.data[:8] = 0
+    layer = SparseLinear24.from_linear(linear, learns=True, method="transposable")
+    layer.weight.data.normal_()
+    expected = copy.deepcopy(layer).eval()
+    shard(layer, mesh=processes.mesh())
+    state = {name: full_tensor(tensor) for name, tensor in layer.state_dict().items()}
+    other = copy.deepcopy(expected)
+    other.load_state_dict(state)
+    assert torch.equal(state["weight.values"], expected.state_dict()["weight.values"])
+    with torch.no_grad():
+        assert processes.same(other(x()), expected(x()))

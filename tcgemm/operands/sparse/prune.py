@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.overrides import handle_torch_function, has_torch_function_variadic
 
+from tcgemm import dtypes
 from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern
-from tcgemm.operands.sparse.positions import keep
+from tcgemm.operands.sparse.positions import gather, keep
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.kept import capturing
@@ -153,6 +154,10 @@ def compress24(
     transpose = None
     if transposable:
         transpose = _compressed("w.t()", source.t(), pattern, False, prune)
+        if pattern == "2:4":
+            metadata, other = positions_of_both(is_stored(source))
+            values = gather(source, metadata, pattern)
+            transpose = gather(source.t(), other, pattern), other
     compressed = SparseTensor24.from_parts(
         *(values, metadata, w.shape[1], pattern),
         transpose=transpose,
@@ -160,6 +165,28 @@ def compress24(
         trusted=True,
     )
     return compressed.mask(w) if w.requires_grad and torch.is_grad_enabled() else compressed
+
+
+def is_stored(w: Tensor) -> Tensor:
+    """The mask of the elements other than zero."""
+    if w.dtype in dtypes.FP8:  # torch does not compare these
+        return (w.view(torch.uint8) & 0x7F) != 0
+    return w != 0
+
+
+def positions_of_both(kept: Tensor) -> tuple[Tensor, Tensor]:
+    """The metadata of a matrix and of its compressed transpose, with one set of elements in both.
+
+    Arguments:
+        kept (Tensor): bool (N, K). Elements are added until each row and each column of blocks of
+            4 x 4 has two; some of them lie outside of the matrix if N or K is no multiple of four.
+
+    Elements of a mask that is no transposable one are left out.
+    """
+    n, k = kept.shape
+    marks = torch.nn.functional.pad(kept.to(torch.uint8) * 15, (0, -k % 4, 0, -n % 4)) + 1
+    both = _OPS.prune24(marks, "2:4", True)  # a kept element counts more than all others of a block
+    return _OPS.compress24(both, "2:4")[1][:n], _OPS.compress24(both.t(), "2:4")[1][:k]
 
 
 def _compressed(name, source, pattern, prune, fits):
