@@ -1,7 +1,7 @@
 """The recipes that need other libraries, and the limits that they name.
 
 The pages are docs/recipes/transformers.md, docs/recipes/lora.md, docs/recipes/aotinductor.md and
-docs/recipes/onnx.md.
+docs/recipes/onnx.md. docs/recipes/train-and-serve.md is here because it also runs on a GPU.
 """
 
 import importlib
@@ -26,6 +26,27 @@ def model_of(to=tcgemm.nn.Linear, **options):
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)).eval()
     tcgemm.swap_linear(model, to=to, **options)
     return model
+
+
+def train_and_serve():
+    """Each step of the page compares the bits of the trainer and of the server."""
+    results = pages.run("docs/recipes/train-and-serve.md")["results"]
+    assert len(results) == 3
+    for packed, trained, quantised, trained8 in results:
+        for served, own, most in ((packed, trained, 0.5), (quantised, trained8, 0.25)):
+            assert 0 < (served - own).norm() / own.norm() < most  # the formats differ
+    assert not torch.equal(results[0][1], results[1][1])
+
+
+def test_a_model_that_trains_and_serves(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    train_and_serve()
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_a_model_that_trains_and_serves_by_graphs():
+    train_and_serve()
 
 
 @need("transformers")

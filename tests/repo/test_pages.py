@@ -22,6 +22,7 @@ ELSEWHERE = {
     "recipes/lora.md": "tests/integration/test_recipes.py",
     "recipes/onnx.md": "tests/integration/test_recipes.py",
     "recipes/tensor-parallel.md": "tests/distributed/test_recipes.py",
+    "recipes/train-and-serve.md": "tests/integration/test_recipes.py",
     "recipes/transformers.md": "tests/integration/test_recipes.py",
     "coming-from/torchao.md": "tests/integration/test_coming_from.py",
 }
