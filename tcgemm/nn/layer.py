@@ -50,6 +50,12 @@ class Layer(torch.nn.Module):
         form: Any = self._form
         return form
 
+    def _replicate_for_data_parallel(self) -> Self:
+        """torch.nn.DataParallel calls it. A replica has tensors of another GPU, and their form."""
+        replica: Any = super()._replicate_for_data_parallel()
+        vars(replica)["_form"] = None
+        return replica
+
     def _can_refresh(self, form: KeptForm) -> bool:
         """Can the kept form be written again at its address, of the weight as it is now?"""
         raise NotImplementedError

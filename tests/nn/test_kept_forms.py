@@ -239,6 +239,22 @@ def test_functional_call_writes_nothing_that_graphs_read():
     assert torch.equal(layer._form.tensors[0], values) and torch.equal(layer(X), before)
 
 
+@pytest.mark.parametrize("name", ["int4", "2:4 learns", "2:4"])
+@torch.no_grad()
+def test_a_replica_has_a_form_of_its_own(name):
+    """As torch.nn.DataParallel makes it: with other tensors, for another thread."""
+    layer = {**LAYERS, **LIVE}[name]()
+    before, tensors = layer(X), layer._form.tensors
+    replica = layer._replicate_for_data_parallel()
+    for slots, own in (
+        (replica._buffers, layer._buffers),
+        (replica._parameters, layer._parameters),
+    ):
+        slots |= {key: None if one is None else one.clone() for key, one in own.items()}
+    assert torch.equal(replica(X), before) and torch.equal(layer(X), before)
+    assert all(own is one for own, one in zip(layer._form.tensors, tensors, strict=True))
+
+
 def test_bytes_that_stay_make_no_order_again(monkeypatch):
     layer, other, before = pair("int4")
     calls = []
