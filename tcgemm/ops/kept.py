@@ -92,7 +92,9 @@ class KeptForm:
         self._digest: Tensor | None = None
         # Of launches on a GPU that read the tensors, and of writes. On the CPU, a call has the
         # tensors that were there when it began.
-        self.lock: contextlib.AbstractContextManager[Any] = threading.RLock()
+        self.lock: contextlib.AbstractContextManager[Any] = (
+            NOTHING if torch.compiler.is_compiling() else threading.RLock()
+        )
 
     def __bool__(self) -> bool:
         # As TensorVersionGuard compares, in half of its time.

@@ -239,6 +239,25 @@ def test_functional_call_writes_nothing_that_graphs_read():
     assert torch.equal(layer._form.tensors[0], values) and torch.equal(layer(X), before)
 
 
+@every_layer
+@torch.no_grad()
+def test_compiled_layers(name):
+    layer, other, before = pair(name)
+    new = other(X)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(X), before)
+    for own, source in zip(weights_of(layer), weights_of(other), strict=True):
+        by_numpy(own, source)
+    seen = compiled(X)  # a compiled SparseLinear24 takes the elements of the weight in each call
+    assert torch.equal(seen, new if name.startswith("2:4") else before)
+    tcgemm.refresh_weights(layer)
+    assert torch.equal(compiled(X), new)
+    third = LAYERS[name]()
+    layer.load_state_dict(third.state_dict())  # no call of the layer itself comes before the next
+    assert torch.equal(compiled(X), third(X)) and torch.equal(layer(X), third(X))
+
+
 @pytest.mark.parametrize("name", ["int4", "2:4 learns", "2:4"])
 @torch.no_grad()
 def test_a_replica_has_a_form_of_its_own(name):

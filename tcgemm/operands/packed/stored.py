@@ -59,7 +59,7 @@ class Stored:
     def arranged(self) -> Tensor:
         """The device order, kept or new."""
         form = self.form
-        if form.unchanged:
+        if form.guards and form.unchanged:  # torch.compile can ask no new form the second question
             (order,) = form.tensors
             if order.is_cuda and not (form.captured or _compiling()):
                 form.read()
