@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import torch
 
-from tcgemm.nn.coverage import quantity
 from tcgemm.nn.layer import Layer
 
 _NAME = "refresh_weights"
@@ -43,9 +42,9 @@ class RefreshReport:
     refreshed: list[Refreshed]
 
     def __repr__(self) -> str:
-        size = quantity(sum(row.nbytes for row in self.refreshed))
+        size = sum(row.nbytes for row in self.refreshed) / 2**20
         lines = [f"  {row.layer or 'the model itself'}: {row.form}" for row in self.refreshed]
-        return "\n".join([f"{len(lines)} kept forms of weights written again, {size}B", *lines])
+        return "\n".join([f"kept forms written again: {len(lines)}, {size:.3g} MiB", *lines])
 
 
 def refresh_weights(model: torch.nn.Module) -> RefreshReport:

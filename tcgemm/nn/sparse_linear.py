@@ -333,7 +333,7 @@ class SparseLinear24(SparseState):
         if compressed.tiles is not None or compressed.transposable:
             refresh_forms(compressed)
             names.append("compressed transpose" if compressed.transposable else "tiles")
-        if self.learns and self._can_refresh(form):
+        if self.learns and self._can_refresh(form) and not compressed.is_meta:
             dense = self._dense()
             sources = [dense, compressed.metadata]
             make = lambda: values_of(compressed.mask(dense))  # noqa: E731

@@ -338,6 +338,25 @@ def test_threads_find_old_or_new_values(name):
     assert not wrong
 
 
+def test_the_report():
+    with torch.device("meta"):
+        model = nn.ModuleDict({"a": PackedLinear(K, N), "b": SparseLinear24(K, N, learns=True)})
+    assert repr(tcgemm.refresh_weights(model)) == "kept forms written again: 0, 0 MiB"
+    model = nn.ModuleDict({name: LAYERS[name]() for name in ("int4", "2:4 learns")})
+    for layer in model.values():
+        layer(X)
+    report = tcgemm.refresh_weights(model)
+    assert [row[:2] for row in report.refreshed] == [
+        ("int4", "device order"),
+        ("2:4 learns", "kept elements"),
+    ]
+    assert repr(report).splitlines() == [
+        "kept forms written again: 2, 0.0164 MiB",
+        "  int4: device order",
+        "  2:4 learns: kept elements",
+    ]
+
+
 def test_what_is_no_module():
     with pytest.raises(TypeError) as excinfo:
         tcgemm.refresh_weights(torch.ones(3))
