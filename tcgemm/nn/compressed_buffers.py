@@ -11,7 +11,7 @@ of these expect plain tensors. If a buffer was replaced, a new SparseTensor24 is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -29,7 +29,8 @@ _TRANSPOSED = ("transposed_values", "transposed_metadata", "transposed_tiles")
 
 def values_of(compressed: SparseTensor24) -> tuple[Tensor, ...]:
     """The values, and those of the compressed transpose if there is one."""
-    return compressed.versioned[: 1 + compressed.transposable]
+    both = compressed.stored()[0], compressed.stored(True)[0]
+    return tuple(values for values in both if values is not None)
 
 
 class CompressedBuffers(Layer):
@@ -57,20 +58,31 @@ class CompressedBuffers(Layer):
         last forward in eval mode, or of the last refresh()."""
         if _compiling():
             return self._assembled()
-        sparse, inside, buffers, own = self._sparse, self._inside, self._buffers, self._own
-        if sparse is not None and any(
-            getattr(sparse, name) is not tensor for name, tensor in inside.items()
-        ):
-            self._set(sparse)  # the tensors inside were replaced
-        elif (
-            sparse is None
-            or sparse.device != inside["values"].device  # fully_shard moves by tensor.data
-            or any(buffers.get(f"{own}_{name}") is not tensor for name, tensor in inside.items())
-        ):
-            sparse = self._assembled()
-            self._set(sparse)
-            self._checked = -1  # the positions come from outside and are not checked yet
+        if self._has_buffers_of(self._sparse):
+            return self._sparse
+        with self._kept_form().lock:  # another thread may be in the middle of _set
+            sparse = self._sparse
+            if not self._has_buffers_of(sparse):
+                inside = self._inside.items()
+                if sparse is not None and any(getattr(sparse, n) is not t for n, t in inside):
+                    self._set(sparse)  # the tensors inside were replaced
+                else:
+                    self._set(self._assembled())
+                    self._checked = -1  # the positions come from outside and are not checked yet
+            sparse = self._sparse
         return sparse
+
+    def _has_buffers_of(self, sparse: SparseTensor24 | None) -> TypeGuard[SparseTensor24]:
+        """Are the tensors inside, as they became buffers, those of the buffers and of `sparse`?"""
+        inside, buffers, own = self._inside, self._buffers, self._own
+        return (
+            sparse is not None
+            and sparse.device == inside["values"].device  # fully_shard moves by tensor.data
+            and all(
+                getattr(sparse, name) is tensor and buffers.get(f"{own}_{name}") is tensor
+                for name, tensor in inside.items()
+            )
+        )
 
     def _keys(self) -> list[str]:
         return [f"{self._own}_{name}" for name in self._inside]
@@ -111,17 +123,19 @@ class CompressedBuffers(Layer):
 
     def _set(self, compressed: SparseTensor24) -> None:
         """Takes this SparseTensor24, and makes the tensors inside it buffers."""
-        own = self._own
-        inside = compressed.tensors()
-        self._kept_form().adopt(values_of(compressed), tuple(inside.values()))
-        for key in self._keys():  # the order is the same in every process
-            self._buffers.pop(key, None)
-            self._non_persistent_buffers_set.discard(key)
-        for name, tensor in inside.items():
-            self._buffers[f"{own}_{name}"] = tensor
-            self._non_persistent_buffers_set.add(f"{own}_{name}")
-        vars(self).update(_sparse=compressed, _inside=inside, _pattern=compressed.pattern)
-        self._ready, self._checked = None, changes(inside["metadata"])
+        with self._kept_form().lock:  # another thread may write the values meanwhile
+            own = self._own
+            inside = compressed.tensors()
+            self._kept_form().adopt(values_of(compressed), tuple(inside.values()))
+            if inside.keys() != self._inside.keys():  # else other threads read them meanwhile
+                for key in self._keys():  # the order is the same in every process
+                    self._buffers.pop(key, None)
+                    self._non_persistent_buffers_set.discard(key)
+            for name, tensor in inside.items():
+                self._buffers[f"{own}_{name}"] = tensor
+                self._non_persistent_buffers_set.add(f"{own}_{name}")
+            vars(self).update(_sparse=compressed, _inside=inside, _pattern=compressed.pattern)
+            self._ready, self._checked = None, changes(inside["metadata"])
 
     def _check_positions(self) -> None:
         """Raises RuntimeError if arithmetic with buffers, as of AveragedModel, has made positions

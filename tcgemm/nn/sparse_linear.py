@@ -40,7 +40,7 @@ from tcgemm.ops._torch_private import (
 from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import Epilogue
-from tcgemm.ops.kept import KeptForm, changes, have_memory
+from tcgemm.ops.kept import KeptForm, Make, changes, have_memory
 from tcgemm.ops.operators import Scaled
 from tcgemm.typing import Activation, PruneMethod, SparseGradient, words
 
@@ -307,13 +307,17 @@ class SparseLinear24(SparseState):
             if (dense.dtype, dense.device) != (kept.dtype, kept.device):  # mixed precision
                 self._set(kept.mask(dense))
                 kept = self.kept
-            sources, make = [dense, kept.metadata], lambda: values_of(kept.mask(dense))
             if self._counts():
-                self._take_values(form.current(sources, make))
+                self._take_values(form.current(*self._elements(dense)))
             else:
-                self._take_values(form.write(sources, make))
+                self._take_values(form.write(*self._elements(dense)))
                 form.forget(weight)
         return kept
+
+    def _elements(self, dense: Tensor) -> tuple[list[Tensor], Make]:
+        """The sources of the values of `kept`, and what computes them."""
+        kept = self.kept
+        return [dense, kept.metadata], lambda: values_of(kept.mask(dense))
 
     def _take_values(self, values: tuple[Tensor, ...]) -> None:
         """Makes them the values of `kept`. On a GPU they are these already."""
@@ -331,13 +335,11 @@ class SparseLinear24(SparseState):
     def _write_forms(self) -> str | None:
         compressed, form, names = self.compressed, self._kept_form(), []
         if compressed.tiles is not None or compressed.transposable:
-            refresh_forms(compressed)
+            refresh_forms(compressed, has_values=not self.learns)
             names.append("compressed transpose" if compressed.transposable else "tiles")
         if self.learns and self._can_refresh(form) and not compressed.is_meta:
             dense = self._dense()
-            sources = [dense, compressed.metadata]
-            make = lambda: values_of(compressed.mask(dense))  # noqa: E731
-            self._take_values(form.write(sources, make, waits=False))
+            self._take_values(form.write(*self._elements(dense), waits=False))
             if not self._counts():
                 form.forget(self.weight)
             names.append("kept elements")

@@ -23,7 +23,7 @@ from tcgemm.operands.sparse.parts import (
     reaches_past_storage,
 )
 from tcgemm.operands.sparse.positions import gather, keep, stored_elements
-from tcgemm.operands.sparse.prune import compress24, positions_of_both
+from tcgemm.operands.sparse.prune import compress24, parts_of_both
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.dtensor import distributed_as, full_tensor, is_dtensor
 from tcgemm.ops.kept import changes
@@ -220,17 +220,9 @@ class SparseState(CompressedBuffers):
             dense = restored.to_dense()
             compress24(dense, transposable=True)  # raises the error if it is not transposable
             kept = stored_elements(restored.values, restored.metadata, k + -k % 4, pattern)
-            metadata, other = positions_of_both(kept)
-            transpose = gather(dense.t(), other[:k], pattern), other[:k]
-            return SparseTensor24.from_parts(
-                gather(dense, metadata, pattern),
-                metadata,
-                k,
-                pattern,
-                transpose=transpose,
-                dense_gradient=straight,
-                trusted=True,
-            )
+            values, metadata, transpose = parts_of_both(dense, kept)
+            options: Any = {"transpose": transpose, "dense_gradient": straight, "trusted": True}
+            return SparseTensor24.from_parts(values, metadata, k, pattern, **options)
         return restored
 
     @torch.no_grad()

@@ -44,11 +44,11 @@ def changes(tensor: Tensor) -> int | None:
 
 
 class TensorVersionGuard:
-    """Knows whether a tensor is the same as when the guard was created.
+    """What KeptForm compares, to know whether a tensor is the same as when the guard was created.
 
     torch counts in-place changes, but not a change of the memory behind a tensor, as by module.to()
-    or `w.data = ...`. So the guard compares the address as well, and holds the storage so that no
-    other tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
+    or `w.data = ...`. So the guard has the address as well, and holds the storage so that no other
+    tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
     """
 
     tensor: torch.Tensor
@@ -59,17 +59,6 @@ class TensorVersionGuard:
         self.tensor = tensor
         self.memory = tensor.untyped_storage()
         self.recorded = changes(tensor), tensor.data_ptr(), tensor.stride()
-
-    def __bool__(self) -> bool:
-        tensor, (version, address, strides) = self.tensor, self.recorded
-        return (
-            tensor.data_ptr() == address
-            and tensor.stride() == strides
-            and (version is None or tensor._version == version)
-        )
-
-    # The getter is a C function: torch.compile guards on its result and does not trace it.
-    unchanged: property = property(operator.truth)
 
 
 class KeptForm:
@@ -97,7 +86,6 @@ class KeptForm:
         )
 
     def __bool__(self) -> bool:
-        # As TensorVersionGuard compares, in half of its time.
         for guard in self.guards:
             tensor, (version, address, strides) = guard.tensor, guard.recorded
             if (
@@ -113,8 +101,7 @@ class KeptForm:
 
     def is_of(self, sources: Sequence[Tensor]) -> bool:
         """Was the form made of these tensors, the objects themselves?"""
-        own = [guard.tensor for guard in self.guards]
-        return len(own) == len(sources) and all(map(operator.is_, own, sources))
+        return _are([guard.tensor for guard in self.guards], sources)
 
     def launching(self) -> contextlib.AbstractContextManager[Any]:
         """The block in which a call takes the tensors and launches a kernel that reads them."""
@@ -166,8 +153,7 @@ class KeptForm:
                     with torch.inference_mode(tensor.is_inference()):
                         tensor.copy_(source)
             else:
-                self._part()
-                self.tensors = new
+                self._part(new)
             self.settled = not recorded
             if recorded:
                 self.guards, self.captured = (), True
@@ -191,11 +177,12 @@ class KeptForm:
         new = digest(sources)
         return new.device == old.device and torch.equal(new, old)
 
-    def _part(self) -> None:
-        """Lets the tensors go, but for those that captured graphs read."""
+    def _part(self, new: tuple[Tensor, ...] = ()) -> None:
+        """Lets the tensors go, but for those that captured graphs read, and takes new ones. Other
+        threads see the former or the new ones."""
         if self.captured:
             self.graphs.append((*self.tensors, *self.beside))
-        self.tensors, self.beside, self.captured = (), (), False
+        self.tensors, self.beside, self.captured = new, (), False
 
     @property
     def is_in_graphs(self) -> bool:
@@ -221,10 +208,8 @@ class KeptForm:
 
         beside: other tensors that the same products read.
         """
-        own = self.tensors
-        if len(tensors) != len(own) or not all(map(operator.is_, tensors, own)):
-            self._part()
-            self.tensors = tensors
+        if not _are(self.tensors, tensors):
+            self._part(tensors)
             self.forget()
         self.beside = beside
 
@@ -250,6 +235,11 @@ def have_memory(tensors: Iterable[Tensor]) -> bool:
 def guards_of(sources: Sequence[Tensor]) -> tuple[TensorVersionGuard, ...]:
     """A guard for each; none if one of them has no memory."""
     return tuple(map(TensorVersionGuard, sources)) if have_memory(sources) else ()
+
+
+def _are(own: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Are they the same objects?"""
+    return len(own) == len(others) and all(map(operator.is_, own, others))
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:

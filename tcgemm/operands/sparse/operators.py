@@ -199,12 +199,13 @@ def _recompressed(source, w):
     return _t(result) if w.transposed else result
 
 
-def refresh_forms(w: SparseTensor24) -> None:
+def refresh_forms(w: SparseTensor24, *, has_values: bool = True) -> None:
     """Computes the tiles and the compressed transpose again, at their addresses, from the values
     and the metadata.
 
     Other positions in the transpose are chosen only if it has none for an element. The capture of a
-    CUDA graph checks nothing, since that waits.
+    CUDA graph checks nothing, since that waits. has_values=False: the caller writes the values of
+    both afterwards.
 
     Raises RuntimeError if the positions are not valid, or not those of a transposable matrix.
     """
@@ -216,15 +217,17 @@ def refresh_forms(w: SparseTensor24) -> None:
         values, metadata, _tiles = w.stored(True)
         has_position = stored_elements(values, metadata, len(dense), w.pattern).t()
         if recorded or not ((dense != 0) & ~has_position).any():
-            parts["transposed_values"] = gather(dense.t(), metadata, w.pattern)
+            if has_values:
+                parts["transposed_values"] = gather(dense.t(), metadata, w.pattern)
         else:
             both = compress24(dense, pattern=w.pattern, transposable=True).tensors()
             parts |= {name: part for name, part in both.items() if name.startswith("transposed")}
+    parts = {name: tensor for name, tensor in parts.items() if getattr(w, name) is not None}
     for name, tensor in parts.items():
-        if (own := getattr(w, name)) is not None:
-            own.copy_(tensor)
-    w.version_lead = w._lead()
-    w.count_change()
+        getattr(w, name).copy_(tensor)
+    if parts:
+        w.version_lead = w._lead()
+        w.count_change()
 
 
 # Arithmetic.

@@ -91,5 +91,5 @@ def gather_common(
 
 def stored_elements(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor:
     """The mask (N, k) of the elements that have a position in the metadata."""
-    ones = torch.ones_like(values, dtype=torch.uint8)
+    ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
     return _OPS.decompress24.default(ones, metadata, k, pattern) != 0

@@ -11,7 +11,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import dtypes
 from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern
-from tcgemm.operands.sparse.positions import gather, keep
+from tcgemm.operands.sparse.positions import gather, keep, stored_elements
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.kept import capturing
@@ -83,8 +83,7 @@ def kept24(w: Tensor, pattern: str) -> Tensor:
     """The mask of the elements that compress24 stores for a tensor of this pattern, where some of
     them may be zeros."""
     values, metadata, _excess = _OPS.compress24(w, pattern)
-    ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
-    return _OPS.decompress24(ones, metadata, w.shape[1], pattern) != 0
+    return stored_elements(values, metadata, w.shape[1], pattern)
 
 
 def _by_mask(w, mask, pattern):
@@ -150,14 +149,15 @@ def compress24(
     source = w.detach()
     if prune and transposable:
         source = _OPS.prune24(source, pattern, True)
-    values, metadata = _compressed("w", source, pattern, prune and not transposable, prune)
     transpose = None
-    if transposable:
-        transpose = _compressed("w.t()", source.t(), pattern, False, prune)
+    if transposable and prune:
+        values, metadata, transpose = parts_of_both(source, is_stored(source))
+    else:
+        values, metadata = _compressed("w", source, pattern, prune, prune)
+    if transposable and not prune:
+        transpose = _compressed("w.t()", source.t(), pattern, False, False)
         if pattern == "2:4":
-            metadata, other = positions_of_both(is_stored(source))
-            values = gather(source, metadata, pattern)
-            transpose = gather(source.t(), other, pattern), other
+            values, metadata, transpose = parts_of_both(source, is_stored(source))
     compressed = SparseTensor24.from_parts(
         *(values, metadata, w.shape[1], pattern),
         transpose=transpose,
@@ -174,19 +174,23 @@ def is_stored(w: Tensor) -> Tensor:
     return w != 0
 
 
-def positions_of_both(kept: Tensor) -> tuple[Tensor, Tensor]:
-    """The metadata of a matrix and of its compressed transpose, with one set of elements in both.
+def parts_of_both(w: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """(values, metadata, those of the transpose) of pattern "2:4", with the same elements in both.
 
     Arguments:
-        kept (Tensor): bool (N, K). Elements are added until each row and each column of blocks of
-            4 x 4 has two; some of them lie outside of the matrix if N or K is no multiple of four.
-
-    Elements of a mask that is no transposable one are left out.
+        w (Tensor): (N, K).
+        kept (Tensor): bool, N rows and K columns, or K filled up to whole groups. Elements are
+            added until each row and each column of blocks of 4 x 4 has two; some of them lie
+            outside of the matrix if N or K is no multiple of four. Elements of a mask that is no
+            transposable one are left out.
     """
-    n, k = kept.shape
-    marks = torch.nn.functional.pad(kept.to(torch.uint8) * 15, (0, -k % 4, 0, -n % 4)) + 1
+    n, k = w.shape
+    padding = (0, -kept.shape[1] % 4, 0, -n % 4)
+    marks = torch.nn.functional.pad(kept.to(torch.uint8) * 15, padding) + 1
     both = _OPS.prune24(marks, "2:4", True)  # a kept element counts more than all others of a block
-    return _OPS.compress24(both, "2:4")[1][:n], _OPS.compress24(both.t(), "2:4")[1][:k]
+    metadata = _OPS.compress24(both, "2:4")[1][:n]
+    other = _OPS.compress24(both.t(), "2:4")[1][:k]
+    return gather(w, metadata, "2:4"), metadata, (gather(w.t(), other, "2:4"), other)
 
 
 def _compressed(name, source, pattern, prune, fits):

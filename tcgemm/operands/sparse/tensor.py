@@ -179,17 +179,11 @@ class SparseTensor24(TensorOperand):
     def take_values(self, values: Tensor, transposed: Tensor | None = None) -> None:
         """Takes values of one matrix, and those of its compressed transpose, in one step: calls of
         other threads see the old or the new ones."""
-        vars(self).update(values=values, transposed_values=transposed, fast_operands=None)
-        self.version_lead = self._lead()
+        parts = {"values": values, "transposed_values": transposed, "fast_operands": None}
+        vars(self).update(parts, version_lead=_lead(values, transposed))
 
     def _lead(self) -> int | None:
-        """The number of changes of the values that the transposed values do not have. Operators
-        change both, so a new number means that only the values were changed. None: not counted."""
-        transposed = self.transposed_values
-        if type(transposed) is not torch.Tensor or transposed.is_inference():
-            return None
-        own, other = changes(self.values), changes(transposed)
-        return None if own is None or other is None else own - other
+        return _lead(self.values, self.transposed_values)
 
     def update_transpose(self) -> None:
         """Copies the values of the matrix into the stored transpose.
@@ -397,6 +391,15 @@ def _in_memory(tensor: Tensor) -> Tensor:
     """The tensor with its elements in memory, row by row: no negative bit, no ZeroTensor."""
     tensor = tensor.clone() if tensor._is_zerotensor() else tensor
     return tensor.contiguous().resolve_neg()
+
+
+def _lead(values: Tensor, transposed: Tensor | None) -> int | None:
+    """The number of changes of the values that the transposed values do not have. Operators change
+    both, so a new number means that only the values were changed. None: not counted."""
+    if type(transposed) is not torch.Tensor or transposed.is_inference():
+        return None
+    own, other = changes(values), changes(transposed)
+    return None if own is None or other is None else own - other
 
 
 def _side(
