@@ -102,6 +102,12 @@ void launch_slices(const LaunchContext& context) {
 
 }  // namespace
 
+bool is_capturing(void* stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
 void launch(const Problem& original, const Plan& plan, void* workspace, int device, void* stream) {
   const LaunchLabel label{plan.main.config_index, "an empty product"};
   const bool clears_amax = original.has(Slot::amax) && !original.amax_continues;

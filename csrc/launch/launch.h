@@ -13,6 +13,9 @@ namespace tcgemm::launch {
 // no such GPU.
 const Device& device(int index);
 
+// Is a CUDA graph captured on the stream now?
+bool is_capturing(void* stream);
+
 // Does the library have every kernel of a row? It has, unless its units were linked wrongly.
 bool is_linked(std::size_t row);
 

@@ -26,6 +26,7 @@ Results explain(const Call& call);
 Results build_info(const Call& call);
 Results catalog(const Call& call);
 Results batch_invariant(const Call& call);
+Results captured(const Call& call);
 Results set_tuned(const Call& call);
 Results known_device(const Call& call);
 Results device_rates(const Call& call);
@@ -135,6 +136,7 @@ inline constexpr Operator kOperators[] = {
     question_row("build_info", "() -> Tensor", build_info),
     question_row("_catalog", "() -> Tensor", catalog),
     question_row("_batch_invariant", "(int change) -> Tensor", batch_invariant),
+    question_row("_captured", "(int address, bool forget) -> Tensor", captured),
     // The table of tcgemm.tune, plan/tuned.h. `choice`: "row@cluster/slices"; the answer says
     // whether the row exists. An empty device clears the table.
     question_row("_set_tuned", "(str device, str product, str choice) -> Tensor", set_tuned),

@@ -11,6 +11,7 @@
 #include "launch/sparse.h"
 #include "launch/split_fp32.h"
 #include "ops/product/batch.h"
+#include "ops/product/captured.h"
 #include "ops/register/register.h"
 #include "plan/planner.h"
 #include "plan/split_fp32.h"
@@ -82,6 +83,8 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
   const Device& device = gpu(a.device_index);
   const DeviceGuard guard(a.device_index);
   void* const stream = current_stream(a.device_index);
+  if (reads_second_form(batched.problem) && launch::is_capturing(stream))
+    note_captured(batched.problem);
   const auto run = [&](const Problem& problem, const Plan& plan) {
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
