@@ -5,6 +5,7 @@ and half new; a form keeps an old weight after refresh_weights.
 """
 
 import copy
+import ctypes
 import random
 import threading
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import tcgemm
-from tcgemm.nn import Linear, PackedLinear, SparseLinear24
+from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
 
 from support.cases import BF16, F32, graph_of
 
@@ -60,6 +61,120 @@ class Pair:
                 torch.from_dlpack(own.detach()).copy_(new)
             else:
                 own.copy_(new)
+
+
+KERNEL = """
+extern "C" __global__ void copy(unsigned char* to, const unsigned char* from, int bytes) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < bytes) to[i] = from[i];
+}
+"""
+
+
+def octets(tensor):
+    return tensor.detach().view(torch.uint8)
+
+
+def by_a_raw_kernel(own, new):
+    copy = torch.cuda._compile_kernel(KERNEL, "copy")
+    grid = ((own.nbytes + 255) // 256, 1, 1)
+    return lambda: copy(grid, (256, 1, 1), (octets(own), octets(new), own.nbytes))
+
+
+def by_triton(own, new):
+    copy = pytest.importorskip("support.triton_kernels").copy
+    grid = ((own.nbytes + 255) // 256,)
+    return lambda: copy[grid](octets(own), octets(new), own.nbytes)
+
+
+def by_a_copy_of_the_runtime(own, new):
+    library = ctypes.CDLL("libcudart.so.13")
+    addresses = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (own, new)]
+    return lambda: library.cudaMemcpy(*addresses, ctypes.c_size_t(own.nbytes), 3)
+
+
+def by_a_replay(own, new):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        octets(own).copy_(octets(new))  # torch counts the capture
+    return graph.replay
+
+
+def by_dlpack(own, new):
+    target = torch.from_dlpack(own.detach())
+    return lambda: target.copy_(new)
+
+
+def by_another_stream(own, new):
+    side, target = torch.cuda.Stream(), torch.from_dlpack(own.detach())
+
+    def write():
+        with torch.cuda.stream(side):
+            target.copy_(new)
+        torch.cuda.current_stream().wait_stream(side)
+
+    return write
+
+
+WRITERS = (
+    *(by_a_raw_kernel, by_triton, by_a_copy_of_the_runtime, by_a_replay, by_dlpack),
+    by_another_stream,
+)
+writers = pytest.mark.parametrize("writer", WRITERS)
+LIVE = {
+    "bf16": lambda: Linear.from_linear(dense()),
+    "int8": lambda: QuantLinear.from_linear(dense(), torch.int8),
+    "2:4": lambda: SparseLinear24.from_linear(dense()),
+}
+
+
+@every_layer
+@writers
+@torch.no_grad()
+def test_a_writer_that_torch_does_not_count(name, writer):
+    """All of the old weight until refresh_weights, then all of the new one, in a graph as well."""
+    pair = Pair(name)
+    both = zip(weights_of(pair.layer), weights_of(pair.other), strict=True)
+    writes = [writer(own, new) for own, new in both]
+    for _ in range(3):
+        assert torch.equal(pair.layer(pair.x), pair.old)
+    graph, out = graph_of(lambda: pair.layer(pair.x))
+    for write in writes:
+        write()
+        assert torch.equal(pair.layer(pair.x), pair.old)
+        graph.replay()
+        assert torch.equal(out, pair.old)
+    pair.layer.bias.copy_(pair.other.bias)  # is read as it is
+    tcgemm.refresh_weights(pair.layer)
+    graph.replay()
+    assert torch.equal(pair.layer(pair.x), pair.new) and torch.equal(out, pair.new)
+
+
+def live_weight(layer):
+    if isinstance(layer, QuantLinear):
+        return layer._buffers["weight"]
+    return layer.weight.values if isinstance(layer, SparseLinear24) else layer.weight
+
+
+@pytest.mark.parametrize("name", LIVE)
+@writers
+@torch.no_grad()
+def test_a_writer_of_a_weight_without_a_kept_form(name, writer):
+    layer, other = (LIVE[name]().eval() for _ in range(2))
+    if name == "2:4":
+        other.weight = layer.weight.clone().mul_(-2)
+    other.bias.copy_(layer.bias)
+    own, new = map(live_weight, (layer, other))
+    if name == "int8":
+        other.weight_scale.copy_(layer.weight_scale)
+    x = torch.randn(8, K, device="cuda", dtype=BF16)
+    write = writer(own, new)
+    old, expected = layer(x), other(x)
+    graph, out = graph_of(lambda: layer(x))
+    assert torch.equal(layer(x), old) and not torch.equal(old, expected)
+    write()
+    graph.replay()
+    assert torch.equal(layer(x), expected) and torch.equal(out, expected)
 
 
 def reuse_freed_memory():

@@ -315,6 +315,7 @@ def test_threads_find_old_or_new_values(name):
     expected = [before, second(X)]
     wrong, stop = [], threading.Event()
 
+    @torch.no_grad()  # each thread has its own; with gradients a layer that learns reads its weight
     def read():
         while not stop.is_set():
             result = layer(X)
