@@ -34,7 +34,7 @@ with _library.every_operator():
     # "as" tells type checkers that these names are public, too.
     from tcgemm import sparse_cutlass as sparse_cutlass
     from tcgemm import typing as typing
-    from tcgemm.nn import refresh_weights, swap_linear
+    from tcgemm.nn import constant_weights, refresh_weights, swap_linear
     from tcgemm.operands.integers import BinaryTensor, Int4Tensor, binary_mm
     from tcgemm.operands.packed import PackedWeight, pack_weight
     from tcgemm.operands.quant.linear import quantized_linear
@@ -73,6 +73,7 @@ __all__ = [
     "check_layout",
     "compare",
     "compress24",
+    "constant_weights",
     "dequantize",
     "explain",
     "info",

@@ -52,6 +52,7 @@ PUBLIC: dict[str, Any] = {
     "Int4Tensor": Int4Tensor,
     "BinaryTensor": BinaryTensor,
     "binary_mm": binary_mm,
+    "constant_weights": nn.constant_weights,
     "refresh_weights": nn.refresh_weights,
     "swap_linear": nn.swap_linear,
     "use": use,

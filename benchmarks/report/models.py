@@ -26,8 +26,9 @@ NOTES = {
 }
 ABOUT = (
     "A stack of Llama's decoder blocks with the sizes of the model that names the column, but "
-    "fewer blocks, and a vocabulary of 32768. Weights are bf16. In decode, 1023 tokens of each "
-    "sequence are in a cache. The layers that lose bits leave the head to torch."
+    "fewer blocks, and a vocabulary of 32768. Weights are bf16, and constant_weights is off. In "
+    "decode, 1023 tokens of each sequence are in a cache. The layers that lose bits leave the head "
+    "to torch."
 )
 SOURCE = "decoder blocks in bf16; "
 CALLS = {True: "in a CUDA graph", False: "called from Python"}

@@ -164,6 +164,18 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
   return *how ? text("  precision     %s\n", how) : std::string();
 }
 
+// Microseconds that a kernel saves if it loads a constant b before the kernel before it has ended:
+// medians on an H200 (docs/dev/kernels/few-rows.md).
+double constant_b_time(const Problem& original, const Plan& plan) {
+  const GemmConfig& config = kCatalog[plan.main.config_index];
+  const Passes& passes = plan.passes;
+  if (config.arch != Arch::sm90a || config.mainloop == Mainloop::fp64 || original.m > 64 ||
+      passes.repack_a || passes.repack_b || passes.split || original.has(Slot::sparse_a) ||
+      original.has_packed_weight())  // whose order is loaded so already
+    return 0;
+  return config.is_gemv() ? 1.3 : original.m <= 16 ? 1.0 : 0.4;
+}
+
 std::string sparse_line(const Problem& original) {
   if (!original.is_sparse()) return "";
   const bool first = original.has(Slot::sparse_a);
@@ -268,6 +280,7 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
           {"compute_microseconds", compute_time(problem, plan, device)},
           {"memory_microseconds", memory_time(plan, device)},
           {"microseconds", plan.estimate.microseconds},
+          {"constant_microseconds", constant_b_time(original, plan)},
           {"bound", name(plan.estimate.bound)},
           {"why", reason(problem, plan, device)}};
 }
@@ -315,6 +328,8 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   lines += text("  bound         %s (compute %.2f us, memory %.2f us, estimate %.1f us)\n",
                 name(plan.estimate.bound), compute_time(problem, plan, device),
                 memory_time(plan, device), plan.estimate.microseconds);
+  if (const double saved = constant_b_time(original, plan); saved > 0)
+    lines += text("  constant b    constant_weights of a layer saves about %.1f us\n", saved);
   lines += "  why           " + reason(original, plan, device) + "\n";
   return lines;
 }

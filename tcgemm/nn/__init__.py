@@ -2,6 +2,7 @@
 
 from tcgemm.nn import restore  # noqa: F401  (registers the way back to torch.nn.Linear)
 from tcgemm.nn.attention import MultiheadAttention
+from tcgemm.nn.constant import constant_weights
 from tcgemm.nn.conv1d import Conv1D, QuantConv1D
 from tcgemm.nn.float8_linear import Float8Linear
 from tcgemm.nn.linear import Linear
@@ -23,6 +24,7 @@ __all__ = [
     "Refreshed",
     "SparseLinear24",
     "SwapReport",
+    "constant_weights",
     "refresh_weights",
     "swap_linear",
 ]

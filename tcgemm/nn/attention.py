@@ -12,13 +12,14 @@ from torch.nn import functional as F
 
 from tcgemm import dtypes
 from tcgemm.nn import exchange
+from tcgemm.nn.constant import ConstantWeights
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
 
 _NAME = "tcgemm.nn.MultiheadAttention"
 
 
-class MultiheadAttention(torch.nn.MultiheadAttention):
+class MultiheadAttention(ConstantWeights, torch.nn.MultiheadAttention):
     """torch.nn.MultiheadAttention whose projections of query, key, value and output are tcgemm's.
 
     Example:
@@ -35,6 +36,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
 
     `batch_invariant=True` makes a row of each projection independent of the other rows, as in
     tcgemm.nn.Linear. The attention between them is torch's, which does not promise it.
+    `constant_weights` is that of tcgemm.nn.Linear, for all projections.
     """
 
     batch_invariant: bool = False
@@ -54,6 +56,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         dtype: torch.dtype | str | None = None,
         *,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         dtype = dtypes.of("tcgemm.nn.MultiheadAttention", "dtype", dtype)
         super().__init__(
@@ -62,9 +65,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         )
         dense = self.out_proj
         self.batch_invariant = batch_invariant
+        self.constant_weights = constant_weights
         out_proj = Linear(
             *(self.embed_dim, self.embed_dim, dense.bias is not None, "meta"),
             batch_invariant=batch_invariant,
+            constant_weights=constant_weights,
         )
         out_proj.weight, out_proj.bias = dense.weight, dense.bias
         self.out_proj = out_proj
@@ -115,7 +120,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     def _project(self, query: Tensor, key: Tensor, value: Tensor) -> Sequence[Tensor]:
         """The projected query, key and value. Inputs that are one tensor share a product."""
         weight, bias, size = self.in_proj_weight, self.in_proj_bias, self.embed_dim
-        linear = functools.partial(functional.linear, batch_invariant=self.batch_invariant)
+        options: dict[str, Any] = {"batch_invariant": self.batch_invariant}
+        if self._constant is not None and self._is_constant():
+            options["constant_b"] = True
+        linear = functools.partial(functional.linear, **options)
         if weight is not None and query is key and key is value:
             return linear(query, weight, bias).chunk(3, dim=-1)
         biases = (None, None, None) if bias is None else bias.chunk(3)
@@ -128,6 +136,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             weights = weight.chunk(3)
         inputs = (query, key, value)
         return [linear(*operands) for operands in zip(inputs, weights, biases, strict=True)]
+
+    def _watched(self) -> Sequence[Tensor]:
+        names = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+        weights = [self._parameters.get(name) for name in names]
+        return [weight for weight in weights if weight is not None]
 
     def _mask(self, q, k, attn_mask, key_padding_mask, is_causal, need_weights):
         """(the sum of both masks, is attention causal without a mask?). The sum is in floating

@@ -69,8 +69,8 @@ class CompressedBuffers(Layer):
                 else:
                     self._set(self._assembled())
                     self._checked = -1  # the positions come from outside and are not checked yet
-            sparse = self._sparse
-        return sparse
+            assert self._sparse is not None
+            return self._sparse
 
     def _has_buffers_of(self, sparse: SparseTensor24 | None) -> TypeGuard[SparseTensor24]:
         """Are the tensors inside, as they became buffers, those of the buffers and of `sparse`?"""

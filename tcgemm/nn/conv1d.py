@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from tcgemm.nn import exchange
+from tcgemm.nn.constant import ConstantWeights
 from tcgemm.nn.layer import Loading
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
@@ -14,7 +15,7 @@ from tcgemm.operands.quant.linear import SOURCES
 from tcgemm.ops import functional
 
 
-class Conv1D(torch.nn.Module):
+class Conv1D(ConstantWeights):
     """transformers.pytorch_utils.Conv1D computed by tcgemm: x @ weight + bias.
 
     Example:
@@ -29,7 +30,7 @@ class Conv1D(torch.nn.Module):
     Arguments:
         nf (int): the number of output features.
         nx (int): the number of input features.
-        batch_invariant (bool): as for tcgemm.nn.Linear.
+        batch_invariant, constant_weights (bool): as for tcgemm.nn.Linear.
 
     Shapes: x (..., nx) -> (..., nf); weight (nx, nf), bias (nf,).
     """
@@ -41,22 +42,30 @@ class Conv1D(torch.nn.Module):
     original: type[torch.nn.Module] | None = None  # the class that swap_linear found
     batch_invariant: bool = False
 
-    def __init__(self, nf: int, nx: int, *, batch_invariant: bool = False) -> None:
+    def __init__(
+        self, nf: int, nx: int, *, batch_invariant: bool = False, constant_weights: bool = False
+    ) -> None:
         super().__init__()
         self.nf, self.nx = nf, nx
         self.batch_invariant = batch_invariant
+        self.constant_weights = constant_weights
         self.weight = torch.nn.Parameter(torch.empty(nx, nf))
         self.bias = torch.nn.Parameter(torch.zeros(nf))
         torch.nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.linear(
-            x, self.weight.t(), self.bias, batch_invariant=self.batch_invariant
-        )
+        options: dict[str, Any] = {"batch_invariant": self.batch_invariant}
+        if self._constant is not None and self._is_constant():
+            options["constant_b"] = True
+        return functional.linear(x, self.weight.t(), self.bias, **options)
+
+    def _product(self, rows: int) -> Any:
+        return self.weight.new_empty(rows, self.nx), self.weight, {}
 
     def extra_repr(self) -> str:
-        invariant = ", batch_invariant=True" if self.batch_invariant else ""
-        return f"nf={self.nf}, nx={self.nx}{invariant}"
+        names = ("batch_invariant", "constant_weights")
+        words = "".join(f", {name}=True" for name in names if getattr(self, name))
+        return f"nf={self.nf}, nx={self.nx}{words}"
 
 
 class QuantConv1D(QuantLinear):

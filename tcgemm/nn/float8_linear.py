@@ -94,6 +94,8 @@ class Float8Linear(Layer, torch.nn.Linear):
             the backward are promoted.
         batch_invariant (bool): only False. True is refused, because the one scale of x comes from
             all of its rows, and with delayed scaling from the amax of former steps.
+        constant_weights (bool): nothing is loaded early, because each call quantises the weight; in
+            the block of tcgemm.constant_weights a write raises as in other layers.
 
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
 
@@ -126,11 +128,13 @@ class Float8Linear(Layer, torch.nn.Linear):
         history: int = HISTORY,
         precision: Float8Precision | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         _check(scaling, history, precision, batch_invariant)
         dtype = dtypes.of(_NAME, "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
+        self.constant_weights = constant_weights
         self.scaling, self.history, self.precision = scaling, history, precision
         for name, buffer in _buffers(self.weight, scaling, history).items():
             self.register_buffer(name, buffer)
@@ -146,6 +150,7 @@ class Float8Linear(Layer, torch.nn.Linear):
         history: int = HISTORY,
         precision: Float8Precision | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer with copies of the weight and the bias of a torch.nn.Linear.
 
@@ -159,12 +164,14 @@ class Float8Linear(Layer, torch.nn.Linear):
         is not supported, or if `linear` is batch_invariant.
         """
         options = {"scaling": scaling, "history": history, "precision": precision}
-        layer = cls._copied(linear, batch_invariant, **options)
+        layer = cls._copied(linear, batch_invariant, constant_weights, **options)
         layer._buffers.update(_buffers(layer.weight, scaling, history))
         return layer
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), in float8."""
+        if self._constant is not None:
+            self._is_constant()  # raises after a write in the block
         delayed = Delayed()
         if self.scaling == "delayed" and self.training:
             state = self._state()
@@ -173,6 +180,9 @@ class Float8Linear(Layer, torch.nn.Linear):
         parallel = is_dtensor(input) or is_dtensor(self.weight)
         run = parallel_float8_linear if parallel else float8_linear
         return run(input, self.weight, self.bias, delayed, self.activation, self.precision)
+
+    def _product(self, rows: int) -> None:
+        """Each call quantises the weight."""
 
     @staticmethod
     def _after_step(layers: list[Float8Linear]) -> None:

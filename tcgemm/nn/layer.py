@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from tcgemm.nn.constant import ConstantWeight, ConstantWeights
 from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.kept import KeptForm
@@ -31,7 +32,7 @@ def _is_activation(value: object) -> bool:
     return value is None or (isinstance(value, str) and value in ACTIVATIONS)
 
 
-class Layer(torch.nn.Module):
+class Layer(ConstantWeights):
     """The base class of the layers. Every assignment to `activation` is checked."""
 
     # Class attributes are for modules that swap_linear or pickle made without __init__.
@@ -54,6 +55,7 @@ class Layer(torch.nn.Module):
         """torch.nn.DataParallel calls it. A replica has tensors of another GPU, and their form."""
         replica: Any = super()._replicate_for_data_parallel()
         vars(replica)["_form"] = None
+        replica._set_constant(ConstantWeight() if self.constant_weights else None)
         return replica
 
     def _can_refresh(self, form: KeptForm) -> bool:
@@ -74,7 +76,9 @@ class Layer(torch.nn.Module):
             self._form.release_graphs()
 
     @classmethod
-    def _inherited(cls, linear: object, batch_invariant: bool) -> dict[str, Any]:
+    def _inherited(
+        cls, linear: object, batch_invariant: bool, constant_weights: bool
+    ) -> dict[str, Any]:
         """The options that from_linear takes from its argument, which must be a torch.nn.Linear."""
         if not isinstance(linear, torch.nn.Linear):
             raise TypeError(
@@ -84,12 +88,19 @@ class Layer(torch.nn.Module):
         return {
             "activation": getattr(linear, "activation", None),
             "batch_invariant": batch_invariant or getattr(linear, "batch_invariant", False),
+            "constant_weights": constant_weights or getattr(linear, "constant_weights", False),
         }
 
     @classmethod
-    def _copied(cls, linear: torch.nn.Linear, batch_invariant: bool, **options: Any) -> Self:
+    def _copied(
+        cls,
+        linear: torch.nn.Linear,
+        batch_invariant: bool,
+        constant_weights: bool,
+        **options: Any,
+    ) -> Self:
         """A layer with copies of the Parameters of a torch.nn.Linear."""
-        options |= cls._inherited(linear, batch_invariant)
+        options |= cls._inherited(linear, batch_invariant, constant_weights)
         layer: Any = cls(
             *(linear.in_features, linear.out_features, linear.bias is not None, "meta"), **options
         )
@@ -165,4 +176,5 @@ class Layer(torch.nn.Module):
         shown = {"in_features": own.in_features, "out_features": own.out_features}
         shown |= {"bias": own.bias is not None, **self._shown()}
         shown["batch_invariant"] = self.batch_invariant or None
+        shown["constant_weights"] = self.constant_weights or None
         return ", ".join(f"{name}={value}" for name, value in shown.items() if value is not None)

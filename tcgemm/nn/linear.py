@@ -16,7 +16,7 @@ from tcgemm.ops._torch_private import is_exporting, transforms_active
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.kept import KeptForm, capturing, changes
 from tcgemm.ops.prepared import Prepared, prepared_in
-from tcgemm.typing import Activation, LinearOptions
+from tcgemm.typing import Activation
 
 _compiling = torch.compiler.is_compiling
 
@@ -57,12 +57,15 @@ class Linear(Layer, torch.nn.Linear):
         prepare (bool): whether float32 weights are prepared in eval mode; see below.
         batch_invariant (bool): True makes the bits of a row independent of the number of rows and
             of the other rows, in the forward and in the gradient of x: see tcgemm.batch_invariant.
+        constant_weights (bool): True says that nobody writes the weight while the layer runs, so
+            that kernels load it early: see tcgemm.constant_weights. It is an attribute, too.
 
     Shapes: x (..., in_features) -> (..., out_features).
 
     Prepared weights: in eval mode the first call with precision "highest" prepares a float32 weight
-    on a GPU (tcgemm.prepare) and keeps the result for later calls. It takes 1 to 1.5 times the
-    memory of the weight in addition (up to 2.5 times during the call), and one wait for the GPU.
+    on a GPU (tcgemm.prepare) and keeps the result for later calls, with a copy of the weight. It
+    takes 2 to 2.5 times the memory of the weight in addition (up to 3.5 times during the call), and
+    one wait for the GPU.
     `prepared` is the kept tcgemm.Prepared, or None. train(), moves and conversions drop it. A
     weight that changed is prepared again after two calls found it unchanged, at the same address.
     No state_dict, copy or pickle contains it. Results and gradients have the same bits with and
@@ -82,7 +85,6 @@ class Linear(Layer, torch.nn.Linear):
     prepare: bool = True
     _prepared: Prepared | None = None
     _changed: int | None = None  # the changes of the weight when a call found it changed
-    _sharded: bool = False  # FSDP2 gives the weight new memory for each forward
     _LAYER = "Linear"
     _OWN = ("_prepared", "_changed", "_form")
 
@@ -97,12 +99,14 @@ class Linear(Layer, torch.nn.Linear):
         activation: Activation | None = None,
         prepare: bool = True,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         dtype = dtypes.of("tcgemm.nn.Linear", "dtype", dtype)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.activation = activation
         self.prepare = prepare
         self.batch_invariant = batch_invariant
+        self.constant_weights = constant_weights
         vars(self).update(dict.fromkeys(self._OWN))
 
     @classmethod
@@ -112,6 +116,7 @@ class Linear(Layer, torch.nn.Linear):
         *,
         prepare: bool = True,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer with copies of the weight and the bias of a torch.nn.Linear.
 
@@ -120,16 +125,16 @@ class Linear(Layer, torch.nn.Linear):
             >>> layer(torch.randn(10, 32)).shape
             torch.Size([10, 48])
 
-        The layer has the activation of a tcgemm.nn.Linear, and is batch_invariant if that is.
-        tcgemm.swap_linear keeps the Parameters instead. Raises TypeError if `linear` is no
-        torch.nn.Linear.
+        The layer has the activation of a tcgemm.nn.Linear, and is batch_invariant or has
+        constant_weights if that does. tcgemm.swap_linear keeps the Parameters instead. Raises
+        TypeError if `linear` is no torch.nn.Linear.
         """
-        return cls._copied(linear, batch_invariant, prepare=prepare)
+        return cls._copied(linear, batch_invariant, constant_weights, prepare=prepare)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
-        options: LinearOptions = {}
+        options: dict[str, Any] = {}
         if self.activation is not None:
             options["activation"] = self.activation
         if self.batch_invariant:
@@ -140,6 +145,12 @@ class Linear(Layer, torch.nn.Linear):
             # With "prepared", a call without a prepared weight has the bits of one with it.
             options["precision"] = "prepared" if prepared is None else "highest"
             weight = weight if prepared is None else prepared
+        if (
+            self._constant is not None
+            and self._is_constant()
+            and (type(weight) is not Prepared or weight.form.settled)
+        ):
+            options["constant_b"] = True
         return functional.linear(input, weight, self.bias, **options)
 
     @property
@@ -162,8 +173,9 @@ class Linear(Layer, torch.nn.Linear):
         if prepared is not None or self._changed not in (None, changes(weight)):
             vars(self).update(_prepared=None, _changed=changes(weight))
             return None
-        vars(self).update(_prepared=prepared_in(self._kept_form(), weight), _changed=None)
-        return self._prepared
+        prepared = prepared_in(self._kept_form(), weight, copies=True)
+        vars(self).update(_prepared=prepared, _changed=None)
+        return prepared
 
     def _can_refresh(self, form: KeptForm) -> bool:
         weight: Any = self._parameters.get("weight")
@@ -175,7 +187,7 @@ class Linear(Layer, torch.nn.Linear):
         if form is None or not form.tensors or not self._can_refresh(form):
             return None
         assert weight is not None
-        vars(self).update(_prepared=prepared_in(form, weight), _changed=None)
+        vars(self).update(_prepared=prepared_in(form, weight, copies=True), _changed=None)
         return "terms"
 
     def _drop(self) -> None:
@@ -188,7 +200,6 @@ class Linear(Layer, torch.nn.Linear):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "weight":
             if is_dtensor(value):  # FSDP2 does so before and after each forward
-                self._sharded = True
                 self._drop()
             elif self._prepared is not None:
                 vars(self).update(_prepared=None, _changed=-1)
@@ -216,6 +227,7 @@ def dense_linear(layer: Any, weight: Tensor, bias: Tensor | None) -> Linear:
         *(layer.in_features, layer.out_features, bias is not None, "meta", weight.dtype),
         activation=layer.activation,
         batch_invariant=layer.batch_invariant,
+        constant_weights=layer.constant_weights,
     )
     linear.weight = torch.nn.Parameter(weight)
     if bias is not None:

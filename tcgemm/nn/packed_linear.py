@@ -13,6 +13,7 @@ torch 2.11 raises an error for Parameters of integers.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
@@ -71,6 +72,7 @@ class PackedLinear(StoredWeight):
         activation (str): one of tcgemm.typing.Activation, or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
         batch_invariant (bool): as for tcgemm.nn.Linear.
+        constant_weights (bool): the device order is loaded early without it, too.
 
     The kernels read the weight in another order, which the first forward makes, and which takes as
     much memory again. It is written again at its address when a buffer is replaced or changed in
@@ -106,6 +108,7 @@ class PackedLinear(StoredWeight):
         activation: Activation | None = None,
         bias_dtype: torch.dtype | str | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         super().__init__()
         bias_dtype = dtypes.of(_NAME, "bias_dtype", bias_dtype)
@@ -128,6 +131,7 @@ class PackedLinear(StoredWeight):
         zeros = torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None
         self._become(Stored(stored.parts._replace(**rows), layout, shown), zeros, activation)
         self.batch_invariant = batch_invariant
+        self.constant_weights = constant_weights
 
     def _become(self, stored: Stored, bias: Tensor | None, activation: Activation | None) -> None:
         self.format, n, k, self.group_size = stored.layout
@@ -149,6 +153,7 @@ class PackedLinear(StoredWeight):
         scale_dtype: torch.dtype | str | None = None,
         table: Tensor | Sequence[float] | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer with the packed weight and a copy of the bias of a torch.nn.Linear.
 
@@ -156,7 +161,7 @@ class PackedLinear(StoredWeight):
         tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
         torch.nn.Linear, and RuntimeError if an argument is not supported.
         """
-        options = cls._inherited(linear, batch_invariant)
+        options = cls._inherited(linear, batch_invariant, constant_weights)
         packed = pack_weight(
             *(linear.weight.detach(), format, group_size),
             method=method,
@@ -175,6 +180,7 @@ class PackedLinear(StoredWeight):
         *,
         activation: Activation | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer of a tcgemm.PackedWeight (N, K), whose tensors are not copied.
 
@@ -204,6 +210,7 @@ class PackedLinear(StoredWeight):
         torch.nn.Module.__init__(layer)
         layer._become(packed.stored, bias, activation)
         layer.batch_invariant = batch_invariant
+        layer.constant_weights = constant_weights
         return layer
 
     @property
@@ -266,6 +273,12 @@ class PackedLinear(StoredWeight):
         self.packed.stored.refresh()
         return "device order"
 
+    def _watched(self) -> Sequence[Tensor]:
+        return [part for part in map(self._buffers.get, _PARTS) if part is not None]
+
+    def _product(self, rows: int) -> None:
+        """The device order is loaded early without constant_weights."""
+
     def to_linear(self, dtype: torch.dtype | str | None = None) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the dequantised weight and a copy of the bias.
 
@@ -279,6 +292,8 @@ class PackedLinear(StoredWeight):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         self._refuse_dtensor(input)
+        if self._constant is not None:
+            self._is_constant()  # raises after a write in the block
         return functional.linear(
             input,
             self.packed,
@@ -389,7 +404,8 @@ def _is_of(packed: PackedWeight, buffers: dict[str, Any]) -> bool:
     released = stored.released is not None
     if released is not (buffers["codes"] is None):
         return False
-    return all(getattr(stored.tensors, name) is buffers[name] for name in _PARTS[released:])
+    own = map(buffers.__getitem__, _PARTS[released:])
+    return all(map(operator.is_, own, stored.tensors[released:]))
 
 
 _STATE = (

@@ -22,7 +22,13 @@ from tcgemm.dtypes import E4M3
 from tcgemm.nn import exchange
 from tcgemm.nn.layer import Loading, StateError
 from tcgemm.nn.stored_weight import StoredWeight
-from tcgemm.operands.quant.linear import SOURCES, check_invariant, check_options, quantized_linear
+from tcgemm.operands.quant.linear import (
+    GRANULARITIES,
+    SOURCES,
+    check_invariant,
+    check_options,
+    multiply,
+)
 from tcgemm.operands.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.operands.quant.weight import QuantizedWeight, view_bytes
 from tcgemm.ops.dtensor import local_bias
@@ -69,6 +75,7 @@ class QuantLinear(StoredWeight):
         bias_dtype (torch.dtype): default: torch.get_default_dtype().
         batch_invariant (bool): as for tcgemm.nn.Linear. With the granularity "tensor" it is
             refused, because the scale of x comes from all rows.
+        constant_weights (bool): as for tcgemm.nn.Linear. The scales are loaded after the wait.
 
     Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
     """
@@ -94,6 +101,7 @@ class QuantLinear(StoredWeight):
         activation: Activation | None = None,
         bias_dtype: torch.dtype | str | None = None,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         super().__init__()
         dtype = dtypes.of(_NAME, "dtype", dtype, dtypes.QUANTIZED)
@@ -105,6 +113,7 @@ class QuantLinear(StoredWeight):
         self._set(shape, bias_dtype or torch.get_default_dtype(), activation)
         self.dtype, self.granularity = dtype, granularity
         self.batch_invariant = batch_invariant
+        self.constant_weights = constant_weights
         values = torch.zeros(shape, device=device, dtype=dtype)
         scale = torch.ones(scale_shape(shape, granularity), device=device, dtype=torch.float32)
         self._set_bias(torch.zeros(out_features, device=device, dtype=bias_dtype) if bias else None)
@@ -120,14 +129,16 @@ class QuantLinear(StoredWeight):
         granularity: WeightGranularity = "row",
         *,
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer with the quantised weight and a copy of the bias of a torch.nn.Linear.
 
         The weight must be float16, bfloat16 or float32. The layer has the activation of a
-        tcgemm.nn.Linear, and is batch_invariant if that is. Raises TypeError if `linear` is no
-        torch.nn.Linear, and RuntimeError if a dtype or the granularity is not supported.
+        tcgemm.nn.Linear, and is batch_invariant or has constant_weights if that does. Raises
+        TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype or the granularity
+        is not supported.
         """
-        options = cls._inherited(linear, batch_invariant)
+        options = cls._inherited(linear, batch_invariant, constant_weights)
         weight, bias = linear.weight.detach(), linear.bias
         layer = cls(
             *(weight.shape[1], weight.shape[0], False, "meta"),
@@ -165,19 +176,30 @@ class QuantLinear(StoredWeight):
             )
         return view_bytes(values, self.dtype)
 
+    def _watched(self) -> tuple[Tensor, ...]:
+        values = self._buffers["weight"]
+        return (values,) if self._parts is None and isinstance(values, torch.Tensor) else ()
+
+    def _product(self, rows: int) -> Any:
+        values = self._values()
+        x, granularity = (rows, self.in_features), GRANULARITIES[self.granularity]
+        scale = self.weight_scale.new_empty(scale_shape(x, granularity))
+        options = {"scale_a": scale, "scale_b": self.weight_scale.t()}
+        return values.new_empty(x), values.t(), options | {"out_dtype": self.shown_dtype}
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.quantized_linear."""
         self._refuse_dtensor(input)
         values, bias = self._values(), local_bias(self.bias, self._parts)
-        return quantized_linear(
-            input,
-            values,
-            bias,
-            weight_scale=self.weight_scale,
-            granularity=self.granularity,
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
+        own = {
+            "weight_scale": self.weight_scale,
+            "dtype": None,
+            "granularity": self.granularity,
+        }
+        options = {"activation": self.activation, "batch_invariant": self.batch_invariant}
+        if self._constant is not None and self._is_constant():
+            options["constant_b"] = True
+        return multiply(input, values, bias, None, own, options)
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":

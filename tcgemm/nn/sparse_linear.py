@@ -12,7 +12,7 @@ state_dict().
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
@@ -22,8 +22,9 @@ from tcgemm.nn import exchange
 from tcgemm.nn.compressed_buffers import values_of
 from tcgemm.nn.linear import dense_linear
 from tcgemm.nn.optimizer_steps import follow
+from tcgemm.nn.sparse_call import ready_call
 from tcgemm.nn.sparse_state import SparseState
-from tcgemm.operands.sparse.fast_path import Operands, metadata_argument, operands_of
+from tcgemm.operands.sparse.fast_path import metadata_argument
 from tcgemm.operands.sparse.operators import refresh_forms
 from tcgemm.operands.sparse.parts import default_pattern
 from tcgemm.operands.sparse.positions import gather_common
@@ -49,28 +50,6 @@ GRADIENTS = words(SparseGradient)
 _NAME = "tcgemm.nn.SparseLinear24"
 _compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-
-
-class _Ready(NamedTuple):
-    """The prepared arguments of a call without gradients."""
-
-    weight: SparseTensor24
-    names: tuple[str, str]  # the names of the buffers of values and metadata
-    form: KeptForm  # the values
-    learns: bool  # the values come from a dense weight
-    operands: Operands
-    call: Callable[[torch.Tensor, torch.Tensor | None], torch.Tensor]  # takes x and the bias
-
-    def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
-        """True if the operands still have the tensors inside, the buffers and the dense weight."""
-        weight, (values, metadata), form, learns, operands, _call = self
-        return (
-            operands is weight.fast_operands
-            and operands.is_current()
-            and buffers.get(values) is operands.values
-            and buffers.get(metadata) is weight.metadata
-            and (not learns or (form.owner is parameters.get("weight") and form.unchanged))
-        )
 
 
 class SparseLinear24(SparseState):
@@ -106,7 +85,7 @@ class SparseLinear24(SparseState):
         gradient (str): the gradient of the dense weight: "masked" is zero at the pruned elements.
             "straight_through" is the gradient of a dense layer: pruned elements learn too, and
             refresh() may choose them again.
-        batch_invariant (bool): as for tcgemm.nn.Linear.
+        batch_invariant, constant_weights (bool): as for tcgemm.nn.Linear.
 
     Shapes: x (..., in_features) of the weight's dtype -> (..., out_features). The dtype is float16,
     bfloat16 or float32 (pattern 1:2, multiplied as tf32).
@@ -142,11 +121,13 @@ class SparseLinear24(SparseState):
         refresh_every: int = 0,
         gradient: SparseGradient = "masked",
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> None:
         dtype = dtypes.of(_NAME, "dtype", dtype)
         linear = torch.nn.Linear(in_features, out_features, bias, device, dtype)
         super().__init__()
         self.activation, self.batch_invariant = activation, batch_invariant
+        self.constant_weights = constant_weights
         self._become(linear, method, None, learns, refresh_every, gradient)
 
     @classmethod
@@ -160,6 +141,7 @@ class SparseLinear24(SparseState):
         refresh_every: int = 0,
         gradient: SparseGradient = "masked",
         batch_invariant: bool = False,
+        constant_weights: bool = False,
     ) -> Self:
         """Makes a layer with the pruned weight and a copy of the bias of a torch.nn.Linear.
 
@@ -178,11 +160,12 @@ class SparseLinear24(SparseState):
         Raises TypeError if `linear` is no torch.nn.Linear, and RuntimeError if a dtype, a mask or
         an option is not supported.
         """
-        options = cls._inherited(linear, batch_invariant)
+        options = cls._inherited(linear, batch_invariant, constant_weights)
         layer = cls.__new__(cls)
         torch.nn.Module.__init__(layer)
         layer.activation = options["activation"]
         layer.batch_invariant = options["batch_invariant"]
+        layer.constant_weights = options["constant_weights"]
         layer._become(linear, method, mask, learns, refresh_every, gradient)
         return layer
 
@@ -248,11 +231,11 @@ class SparseLinear24(SparseState):
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled() or not (self.learns or any_requires_grad(input, bias))
             ):
+                call = ready.calls[self._constant is not None and self._loads_early()]
                 if not ready.operands.cuda:
-                    return ready.call(input, bias)
+                    return call(input, bias)
                 with ready.form.lock:
-                    ready.form.read()
-                    return ready.call(input, bias)
+                    return call(input, bias)
         if _compiling():
             return self._multiply(input)
         with self._kept_form().launching():
@@ -283,16 +266,33 @@ class SparseLinear24(SparseState):
             weight = self.compressed
         if is_constant:
             self._prepare(weight)
-        if not _compiling():
-            self._kept_form().read()
-        x: Any = input
-        return functional.linear(
-            x,
-            weight,
-            local_bias(self.bias, self._parts),
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
+        options: dict[str, Any] = {
+            "activation": self.activation,
+            "batch_invariant": self.batch_invariant,
+        }
+        if self._constant is not None and self._loads_early() and (is_constant or not self.learns):
+            options["constant_b"] = True
+        bias = local_bias(self.bias, self._parts)
+        return functional.linear(cast("Tensor", input), weight, bias, **options)
+
+    def _watched(self) -> list[Tensor]:
+        """The layer itself writes the values of `kept`."""
+        stored, transposed = self.inner_buffers()
+        own = [self._parameters.get("weight"), stored[1], transposed[1]]
+        own = own if self.learns else [*stored, *transposed]
+        return [tensor for tensor in own if tensor is not None]
+
+    def _product(self, rows: int) -> Any:
+        weight = self.compressed
+        x = weight.values.new_empty(rows, self.in_features)
+        return x, weight.t(), {"precision": self._epilogue(weight.dtype).precision}
+
+    def _loads_early(self) -> bool:
+        """May this call load the values and the metadata early? Those of a layer that trains are
+        computed in each call."""
+        is_constant = self._is_constant()  # raises after a write in the block
+        form = self._kept_form()
+        return is_constant and (not self.learns or (form.settled and form.guards != ()))
 
     def _with_elements(self) -> SparseTensor24:
         """The dense weight at the kept positions: `kept`, whose values are written again if the
@@ -300,7 +300,7 @@ class SparseLinear24(SparseState):
         kept, form, weight = self.kept, self._kept_form(), self.weight
         dense = self._dense()
         with torch.inference_mode(False), torch.no_grad(), form.lock:
-            other = form.captured and form.owner is not None and form.owner is not weight
+            other = form.owner is not None and form.owner is not weight and form.captured
             if other or not have_memory([dense]):
                 # torch.func.functional_call puts weights here for a call; graphs must not see them.
                 return kept.mask(dense)
@@ -407,13 +407,10 @@ class SparseLinear24(SparseState):
         """Prepares the fast path of later calls."""
         if self.learns and not self._counts():
             return
-        operands = operands_of(weight) if is_plain_eager() else None
-        if operands is None or weight.pattern != default_pattern(weight.dtype):
-            return
-        keywords = self._epilogue(weight.dtype).keywords()
-        names, form = (f"{self._own}_values", f"{self._own}_metadata"), self._kept_form()
-        call = operands.linear(keywords)
-        self._ready = _Ready(weight, names, form, self.learns, operands, call)
+        if is_plain_eager() and weight.pattern == default_pattern(weight.dtype):
+            keywords = self._epilogue(weight.dtype).keywords()
+            names, form = (f"{self._own}_values", f"{self._own}_metadata"), self._kept_form()
+            self._ready = ready_call(weight, names, form, self.learns, keywords)
 
     def to_linear(self) -> torch.nn.Linear:
         """A tcgemm.nn.Linear with the pruned weight, zeros included, and a copy of the bias."""

@@ -9,6 +9,7 @@ import torch
 
 from tcgemm import dtypes
 from tcgemm.nn import fast_path, sharing
+from tcgemm.nn.constant import ConstantWeight
 from tcgemm.nn.coverage import Coverage
 from tcgemm.nn.exchange import EXCHANGES, LAYERS, Exchange, layer_of, name_of
 from tcgemm.nn.linear import Linear
@@ -46,6 +47,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[Linear] = ...,
     shared: bool = ...,
+    constant_weights: bool = ...,
     prepare: bool = ...,
     batch_invariant: bool = ...,
 ) -> SwapReport: ...
@@ -57,6 +59,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[QuantLinear],
     shared: bool = ...,
+    constant_weights: bool = ...,
     dtype: torch.dtype | str = ...,
     granularity: WeightGranularity = ...,
     batch_invariant: bool = ...,
@@ -69,6 +72,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[PackedLinear],
     shared: bool = ...,
+    constant_weights: bool = ...,
     format: PackedFormat = ...,
     group_size: int | Literal["default"] | None = ...,
     method: PackMethod = ...,
@@ -85,6 +89,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[Float8Linear],
     shared: bool = ...,
+    constant_weights: bool = ...,
     scaling: Float8Scaling = ...,
     history: int = ...,
     precision: Float8Precision | None = ...,
@@ -97,6 +102,7 @@ def swap_linear(
     skip: Selection | None = ...,
     to: type[SparseLinear24],
     shared: bool = ...,
+    constant_weights: bool = ...,
     method: Literal["magnitude", "transposable"] = ...,
     learns: bool = ...,
     refresh_every: int = ...,
@@ -120,6 +126,7 @@ def swap_linear(
     skip: Selection | None = None,
     to: type[torch.nn.Module] = Linear,
     shared: bool = False,
+    constant_weights: bool = False,
     **options: Any,
 ) -> SwapReport:
     """Makes every torch.nn.Linear in `model` a layer of tcgemm, and reports what it did.
@@ -167,6 +174,9 @@ def swap_linear(
               of 8 and 4 bits are dequantised to the option dtype (default: the bias's dtype), and
               sparse weights become dense.
 
+        constant_weights (bool): True says that nobody writes the weights while the layers run, so
+            that kernels load them early: see tcgemm.constant_weights. The report says what it
+            gains.
         shared (bool): True also swaps layers that share a Parameter with other modules, such as a
             tied embedding, and would lose it. By default such a layer is skipped.
 
@@ -188,6 +198,11 @@ def swap_linear(
     owners = {} if shared else sharing.owners(model)
     coverage = Coverage(model)
     holders = _Holders(model)
+    if constant_weights and to is torch.nn.Linear:
+        raise RuntimeError(
+            "tcgemm.swap_linear: constant_weights is True, but torch.nn.Linear has no such option; "
+            "leave it out."
+        )
     report = SwapReport(_after_undo=lambda: fast_path.update(model))
     # On the way back, an output projection comes before the attention that calls it.
     backwards = to is torch.nn.Linear
@@ -201,6 +216,9 @@ def swap_linear(
                 state = exchange.state(module, **options)
                 why_not = None if shared else sharing.why_cut(module, name, state, owners)
             if why_not is None:
+                if to is not torch.nn.Linear:
+                    is_constant = constant_weights or getattr(module, "constant_weights", False)
+                    state["_constant"] = ConstantWeight() if is_constant else None
                 report._steps.append(_replace(name, module, exchange, state, holders))
                 report.swapped.append(name)
             else:
@@ -342,7 +360,7 @@ def _replace(
         after = exchange.becomes(module, id(module) in holders.attention)
     leaving = LAYERS.get(before)
     names, caches = (leaving.names, leaving.caches) if leaving else ((), ())
-    names += exchange.names
+    names += (*exchange.names, "_constant")
     attributes = {name: vars(module)[name] for name in names if name in vars(module)}
     attributes |= dict.fromkeys(caches)
 

@@ -49,21 +49,24 @@ class Epilogue(NamedTuple):
     acc_dtype: torch.dtype | None = None
     precision: str | None = None
     batch_invariant: bool = False
+    constant_b: bool = False  # no kernel that may still run writes b; only layers say so
 
     def of_gradient(self, out_dtype: torch.dtype | None) -> Epilogue:
         """The options of a product in the derivatives: alpha, precision and batch_invariant."""
-        fields = (None, self.alpha, 1.0, out_dtype, None, self.precision, self.batch_invariant)
+        precision, invariant = self.precision, self.batch_invariant
+        fields = (None, self.alpha, 1.0, out_dtype, None, precision, invariant, False)
         return DEFAULT if fields == DEFAULT else _new(Epilogue, fields)
 
     def with_precision(self, precision: str | None) -> Epilogue:
         """The same options with another precision."""
         if self.precision is precision:
             return self
-        return _new(Epilogue, (*self[:5], precision, self.batch_invariant))
+        return _new(Epilogue, (*self[:5], precision, *self[6:]))
 
     def keywords(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
-        activation, alpha, beta, out_dtype, acc_dtype, precision, batch_invariant = self
+        activation, alpha, beta, out_dtype, acc_dtype, precision, *flags = self
+        batch_invariant, constant_b = flags
         keywords: dict[str, Any] = {}
         if activation is not None:
             keywords["activation"] = activation
@@ -79,6 +82,8 @@ class Epilogue(NamedTuple):
             keywords["precision"] = precision
         if batch_invariant is not False:
             keywords["batch_invariant"] = batch_invariant
+        if constant_b:
+            keywords["constant_b"] = True
         return keywords
 
 

@@ -56,6 +56,8 @@ class Explanation(Text):
         compute_microseconds (float): the estimated time of the arithmetic of one product.
         memory_microseconds (float): the estimated time of its memory traffic.
         microseconds (float): the estimated time of the whole product.
+        constant_microseconds (float): what a layer's constant_weights saves, estimated; 0 if the
+            kernel does not load b early, or always does.
         products (int): how many products run one after another; 1 if one launch does the batch.
         bound (str): what bounds the time: "compute", "memory" or "launch".
         why (str): why this kernel was chosen.
@@ -85,6 +87,7 @@ class Explanation(Text):
     compute_microseconds: float | None
     memory_microseconds: float | None
     microseconds: float | None
+    constant_microseconds: float | None
     products: int | None
     bound: str | None
     why: str | None
@@ -244,6 +247,7 @@ def explained(
     tensors = {"c": c, "bias": bias, "residual": residual, "out": out, **scales._asdict()}
     tuned.load_for_explain()
     words |= {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
+    del words["constant_b"]  # the answer says what it would gain
     try:
         answer = query.ask(name, a, b, **tensors, **words)
     except RuntimeError as error:

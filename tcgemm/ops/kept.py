@@ -18,11 +18,12 @@ import contextlib
 import operator
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tcgemm.ops import query
 from tcgemm.ops._torch_private import mark_static_address
 
 Make = Callable[[], tuple[Tensor, ...]]  # computes the tensors of a form
@@ -43,51 +44,34 @@ def changes(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-class TensorVersionGuard:
-    """What KeptForm compares, to know whether a tensor is the same as when the guard was created.
+class TensorGuard(NamedTuple):
+    """What Guarded compares, to know whether a tensor is the same as when the guard was created.
 
     torch counts in-place changes, but not a change of the memory behind a tensor, as by module.to()
     or `w.data = ...`. So the guard has the address as well, and holds the storage so that no other
     tensor gets the address. Writes through w.data and to inference tensors go unnoticed.
     """
 
-    tensor: torch.Tensor
+    tensor: Tensor
+    changes: int | None
+    address: int
+    strides: tuple[int, ...]
     memory: torch.UntypedStorage
-    recorded: tuple[int | None, int, tuple[int, ...]]  # changes, address, strides
 
-    def __init__(self, tensor: torch.Tensor):
-        self.tensor = tensor
-        self.memory = tensor.untyped_storage()
-        self.recorded = changes(tensor), tensor.data_ptr(), tensor.stride()
+    @classmethod
+    def of(cls, tensor: Tensor) -> TensorGuard:
+        """The guard of a tensor as it is now."""
+        memory = tensor.untyped_storage()
+        return cls(tensor, changes(tensor), tensor.data_ptr(), tensor.stride(), memory)
 
 
-class KeptForm:
-    """Tensors that were computed of others, the sources, and are kept, on a GPU at one address."""
+class Guarded:
+    """It is true while its guards find their tensors as they were; without guards it is false."""
 
-    tensors: tuple[Tensor, ...]  # empty: nothing is kept
-    beside: tuple[Tensor, ...]  # others that the same products read
-    guards: tuple[TensorVersionGuard, ...]  # of the sources; empty: the form is not current
-    captured: bool  # a captured graph reads the tensors
-    graphs: list[tuple[Tensor, ...]]  # former tensors that captured graphs read
-    settled: bool  # no kernel that may still run writes the tensors
-    owner: object  # the first source, or what takes its place; None: nobody knows
-
-    def __init__(self, *, compares: bool = False) -> None:
-        """compares: sources that were written with the bytes that they had leave the form as it is.
-        This reads them once more, and waits for the GPU."""
-        self.tensors, self.beside, self.guards, self.graphs = (), (), (), []
-        self.captured, self.settled, self.owner = False, True, None
-        self._compares = compares
-        self._digest: Tensor | None = None
-        # Of launches on a GPU that read the tensors, and of writes. On the CPU, a call has the
-        # tensors that were there when it began.
-        self.lock: contextlib.AbstractContextManager[Any] = (
-            NOTHING if torch.compiler.is_compiling() else threading.RLock()
-        )
+    guards: tuple[TensorGuard, ...] = ()
 
     def __bool__(self) -> bool:
-        for guard in self.guards:
-            tensor, (version, address, strides) = guard.tensor, guard.recorded
+        for tensor, version, address, strides, _memory in self.guards:
             if (
                 tensor.data_ptr() != address
                 or tensor.stride() != strides
@@ -100,27 +84,61 @@ class KeptForm:
     unchanged: property = property(operator.truth)
 
     def is_of(self, sources: Sequence[Tensor]) -> bool:
-        """Was the form made of these tensors, the objects themselves?"""
+        """Are the guards those of these tensors, the objects themselves?"""
         return _are([guard.tensor for guard in self.guards], sources)
+
+
+class KeptForm(Guarded):
+    """Tensors that were computed of others, the sources, and are kept, on a GPU at one address.
+
+    The guards are those of the sources. A form without guards is not current.
+    """
+
+    tensors: tuple[Tensor, ...]  # empty: nothing is kept
+    beside: tuple[Tensor, ...]  # others that the same products read
+    guards: tuple[TensorGuard, ...]
+    graphs: list[tuple[Tensor, ...]]  # former tensors that captured graphs read
+    settled: bool  # no kernel that may still run writes the tensors
+    _captured: bool
+    owner: object  # the first source, or what takes its place; None: nobody knows
+
+    def __init__(self, *, compares: bool = False) -> None:
+        """compares: sources that were written with the bytes that they had leave the form as it is.
+        This reads them once more, and waits for the GPU."""
+        self.tensors, self.beside, self.guards, self.graphs = (), (), (), []
+        self._captured, self.settled, self.owner = False, True, None
+        self._compares = compares
+        self._digest: Tensor | None = None
+        # Of launches on a GPU that read the tensors, and of writes. On the CPU, a call has the
+        # tensors that were there when it began.
+        self.lock: contextlib.AbstractContextManager[Any] = (
+            NOTHING if torch.compiler.is_compiling() else threading.RLock()
+        )
 
     def launching(self) -> contextlib.AbstractContextManager[Any]:
         """The block in which a call takes the tensors and launches a kernel that reads them."""
         return self.lock if self.tensors and self.tensors[0].is_cuda else NOTHING
 
-    def read(self) -> tuple[Tensor, ...]:
-        """The tensors as they are. Every eager product takes them from here."""
-        if not self.captured and self.tensors[0].is_cuda and _capturing():
-            self.captured = True
-        return self.tensors
+    @property
+    def captured(self) -> bool:
+        """Does a captured CUDA graph read the tensors? The library notes the weights of the
+        products that it launches in a capture."""
+        if not self._captured:
+            self._captured = any(_is_noted(tensor) for tensor in self.tensors)
+        return self._captured
+
+    @captured.setter
+    def captured(self, value: bool) -> None:
+        self._captured = value
 
     def current(self, sources: Sequence[Tensor], make: Make) -> tuple[Tensor, ...]:
         """The tensors, computed again if a source is another tensor or has changed."""
         with self.lock:  # another thread may be faster
             if self and self.is_of(sources):
-                return self.read()
+                return self.tensors
             if self._is_same(sources):
                 self.guards, self.owner = guards_of(sources), sources[0]
-                return self.read()
+                return self.tensors
             return self._write(sources, make)
 
     def write(
@@ -156,7 +174,7 @@ class KeptForm:
                 self._part(new)
             self.settled = not recorded
             if recorded:
-                self.guards, self.captured = (), True
+                self.guards, self._captured = (), True
                 return self.tensors
             self._digest = digest(sources) if self._compares else None
             if new[0].is_cuda:
@@ -182,7 +200,9 @@ class KeptForm:
         threads see the former or the new ones."""
         if self.captured:
             self.graphs.append((*self.tensors, *self.beside))
-        self.tensors, self.beside, self.captured = new, (), False
+        for tensor in new:  # a graph may have read former memory at this address
+            _is_noted(tensor, forget=True)
+        self.tensors, self.beside, self._captured = new, (), False
 
     @property
     def is_in_graphs(self) -> bool:
@@ -222,9 +242,16 @@ class KeptForm:
     def release_graphs(self) -> None:
         """Frees what is here for captured graphs alone."""
         self.graphs.clear()
-        self.captured = False
+        for tensor in self.tensors:
+            _is_noted(tensor, forget=True)
+        self._captured = False
         if not self.guards:
             self.tensors = ()
+
+
+def _is_noted(tensor: Tensor, *, forget: bool = False) -> bool:
+    """Has the library noted this tensor, as one that a captured graph reads?"""
+    return tensor.is_cuda and query.ask("_captured", tensor.data_ptr(), forget)
 
 
 def have_memory(tensors: Iterable[Tensor]) -> bool:
@@ -232,9 +259,9 @@ def have_memory(tensors: Iterable[Tensor]) -> bool:
     return {*map(type, tensors)} <= {torch.Tensor, torch.nn.Parameter}
 
 
-def guards_of(sources: Sequence[Tensor]) -> tuple[TensorVersionGuard, ...]:
+def guards_of(sources: Sequence[Tensor]) -> tuple[TensorGuard, ...]:
     """A guard for each; none if one of them has no memory."""
-    return tuple(map(TensorVersionGuard, sources)) if have_memory(sources) else ()
+    return tuple(map(TensorGuard.of, sources)) if have_memory(sources) else ()
 
 
 def _are(own: Sequence[Tensor], others: Sequence[Tensor]) -> bool:

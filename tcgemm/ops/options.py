@@ -30,6 +30,8 @@ _EMPTY = [None, None, None, *DEFAULT, *NO_SCALES, False]  # the values of a call
 _FIELDS = (*_TENSORS, *Epilogue._fields, *Scales._fields, "amax")
 _SCALES = slice(len(_TENSORS) + len(Epilogue._fields), -1)
 _EPILOGUE = slice(len(_TENSORS), _SCALES.start)
+# The options that layers alone pass. No signature shows them.
+_OF_LAYERS = {"linear": ("constant_b",)}
 _MAX_KNOWN = 1024  # a program whose alpha changes with each call does not fill the memory
 _REAL = (float, int)  # complex(2), which the operators refuse, equals 2.0: it is not kept
 _known: dict[tuple[Any, ...], Epilogue] = {}  # by the function, the names and the values
@@ -126,7 +128,8 @@ def documented(options: type, name: str | None = None) -> Callable[[Function], F
         function.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore
         key = name or function.__name__
         _names[key] = (*(key for key in ("bias",) if key in signature.parameters), *names)
-        _places[key] = {field: _FIELDS.index(field) for field in _FIELDS if field in _names[key]}
+        known = (*_names[key], *_OF_LAYERS.get(key, ()))
+        _places[key] = {field: _FIELDS.index(field) for field in _FIELDS if field in known}
         if function.__doc__ is None or Options.__doc__ is None:
             return function
         text = inspect.cleandoc(function.__doc__)

@@ -61,7 +61,7 @@ class Prepared(Operand):
 
     weight: torch.Tensor
     term_type: Literal["f16", "bf16"] | None
-    form: KeptForm  # the terms
+    form: KeptForm  # the terms, and of a layer a copy of the weight
     transposed: bool
 
     def __init__(
@@ -142,8 +142,10 @@ class Prepared(Operand):
                 "or exchanged since it was prepared, so its terms belong to another weight; "
                 "call tcgemm.prepare again."
             )
-        terms = self.terms if torch.compiler.is_compiling() else self.form.read()[0]
-        return (self.weight.t() if transposed else self.weight), terms
+        weight, (terms, *copies) = self.weight, self.form.tensors
+        if copies and not (torch.is_grad_enabled() and weight.requires_grad):
+            weight = copies[0]
+        return (weight.t() if transposed else weight), terms
 
     def __repr__(self) -> str:
         return (
@@ -163,7 +165,8 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
     tensors = (a, c, bias, residual, out, *scales)
     if op.batched or type(b) is not Prepared or has_torch_function(tensors):
         return NotImplemented
-    with NOTHING if torch.compiler.is_compiling() else b.form.launching():
+    on_gpu = b.weight.is_cuda and not torch.compiler.is_compiling()
+    with b.form.lock if on_gpu else NOTHING:
         weight, terms = b.operand(op.name, op.operand_names[1], not op.weight)
         operands = (a, weight, c, bias, residual, out)
         return dispatch.scaled_gemm(op, *operands, epilogue, scales, amax, terms)
@@ -232,9 +235,18 @@ def prepare(w: torch.Tensor) -> Prepared:
     return prepared_in(KeptForm(), w)
 
 
-def prepared_in(form: KeptForm, w: torch.Tensor) -> Prepared:
-    """The weight with terms that are written into the form, at its address if they fit."""
-    (terms,) = form.write([w], lambda: (autograd.without_grad(_prepare, w),))
+def prepared_in(form: KeptForm, w: torch.Tensor, *, copies: bool = False) -> Prepared:
+    """The weight with terms that are written into the form, at its address if they fit.
+
+    copies: the form has a copy of the weight beside the terms, for products that read both: few
+    rows are multiplied in float64, and where values lie far apart, elements are computed again.
+    """
+
+    def make() -> tuple[torch.Tensor, ...]:
+        terms = autograd.without_grad(_prepare, w)
+        return (terms, w.detach().clone()) if copies and terms.numel() > 0 else (terms,)
+
+    terms, *_ = form.write([w], make)
     term_type = None
     if terms.numel() > 0:
         term_type = "bf16" if int(terms[0]) & _BF16 else "f16"

@@ -84,7 +84,7 @@ def _batching_rule(op):
         ]
         terms = call.terms_b if batch_b is batches.terms_b is None else None
         others = {"kernel_name": call.kernel_name, "terms_b": terms}
-        out = _run(constants, others, a, b, *lifted, epilogue)
+        out = _run(constants, others, a, b, *lifted, epilogue._replace(constant_b=False))
         return op.lower(out, dims_a, dims_b), 0
 
     return rule

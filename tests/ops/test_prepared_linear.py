@@ -155,7 +155,9 @@ def test_a_changed_weight_is_prepared_again_when_it_stays(layer, change):
 def test_a_weight_that_learns_in_eval_mode_is_not_prepared_for_each_step(layer, monkeypatch):
     weights = []
     real = linear.prepared_in
-    monkeypatch.setattr(linear, "prepared_in", lambda f, w: weights.append(w) or real(f, w))
+    monkeypatch.setattr(
+        linear, "prepared_in", lambda f, w, **copies: weights.append(w) or real(f, w, **copies)
+    )
     optimizer = torch.optim.SGD(layer.parameters(), 0.1)
     for _ in range(4):
         optimizer.zero_grad()

@@ -268,6 +268,7 @@ PUBLIC = (
     *("batch_invariant", "binary_mm", "check_layout", "compare"),
     *(
         "compress24",
+        "constant_weights",
         "dequantize",
         "explain",
         "info",
@@ -292,7 +293,7 @@ def test_public_names():
         *("Conv1D", "Float8Linear", "Linear", "MultiheadAttention", "QuantConv1D", "QuantLinear"),
         "PackedLinear",
         *("RefreshReport", "Refreshed", "SparseLinear24", "SwapReport"),
-        *("refresh_weights", "swap_linear"),
+        *("constant_weights", "refresh_weights", "swap_linear"),
     }
     for name in (*PUBLIC, "sparse_cutlass", "typing"):
         assert getattr(tcgemm, name) is not None

@@ -60,10 +60,7 @@ class Stored:
         """The device order, kept or new."""
         form = self.form
         if form.guards and form.unchanged:  # torch.compile can ask no new form the second question
-            (order,) = form.tensors
-            if order.is_cuda and not (form.captured or _compiling()):
-                form.read()
-            return order
+            return form.tensors[0]
         with torch.no_grad():
             if _compiling():
                 return self._arranged()[0]

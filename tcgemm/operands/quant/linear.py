@@ -42,7 +42,8 @@ _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
     "quantized_linear(Tensor x, Tensor weight, Tensor? weight_scale=None, Tensor? bias=None, "
     "Tensor? residual=None, *, ScalarType? dtype=None, str granularity, str? activation=None, "
-    "ScalarType? out_dtype=None, str? precision=None, bool batch_invariant=False) -> Tensor"
+    "ScalarType? out_dtype=None, str? precision=None, bool batch_invariant=False, "
+    "bool constant_b=False) -> Tensor"
 )
 
 
@@ -235,12 +236,26 @@ def quantized_linear(
         "precision": precision,
         "batch_invariant": batch_invariant,
     }
+    own = {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
+    return multiply(x, weight, bias, residual, own, options)
+
+
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    own: dict[str, Any],
+    options: dict[str, Any],
+) -> Tensor:
+    """quantized_linear of its own options and of those of the epilogue, constant_b among them."""
+    weight_scale, dtype, granularity = own["weight_scale"], own["dtype"], own["granularity"]
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
     overridden = has_torch_function_variadic(*tensors)
     if traced or overridden:
-        own = {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
         keywords = options | own | {"residual": residual}
+        keywords.pop("constant_b", None)
         if isinstance(x, NestedTensor):
             operands = (OPERATOR.name, x, weight, bias)
             return nested.linear(quantized_linear, *operands, rows=("residual",), **keywords)
@@ -251,7 +266,7 @@ def quantized_linear(
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
-    if batch_invariant:
+    if options["batch_invariant"]:
         check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, _work(x, weight), dtype=dtype, granularity=granularity)
     epilogue = shared(Epilogue(**options))

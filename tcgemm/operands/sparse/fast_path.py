@@ -60,8 +60,8 @@ class Operands(NamedTuple):
 
     def linear(self, keywords: Mapping[str, Any]) -> Callable[[Tensor, Tensor | None], Tensor]:
         """linear as a function of x and the bias, with these keywords of scaled_mm."""
-        if not keywords:
-            return functools.partial(linear24, self.keys, self.values, self.sparse)
+        if keywords.keys() <= {"constant_b"}:
+            return functools.partial(linear24, self.keys, self.values, self.sparse, **keywords)
 
         def call(x, bias):
             tensors = (x, self.columns, None, None, None, bias, None, *_NO_SCALES, None)

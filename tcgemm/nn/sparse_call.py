@@ -1,0 +1,51 @@
+"""The calls of SparseLinear24 without gradients, with arguments that were prepared before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from tcgemm.operands.sparse.fast_path import Operands, operands_of
+from tcgemm.operands.sparse.tensor import SparseTensor24
+from tcgemm.ops.kept import KeptForm
+
+Call = Callable[[Tensor, Tensor | None], Tensor]  # takes x and the bias
+
+
+class ReadyCall(NamedTuple):
+    """The prepared arguments of a call without gradients."""
+
+    weight: SparseTensor24
+    names: tuple[str, str]  # the names of the buffers of values and metadata
+    form: KeptForm  # the values
+    learns: bool  # the values come from a dense weight
+    operands: Operands
+    calls: tuple[Call, Call]  # the second one loads the weight early
+
+    def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
+        """True if the operands still have the tensors inside, the buffers and the dense weight."""
+        weight, (values, metadata), form, learns, operands, _calls = self
+        return (
+            operands is weight.fast_operands
+            and operands.is_current()
+            and buffers.get(values) is operands.values
+            and buffers.get(metadata) is weight.metadata
+            and (not learns or (form.owner is parameters.get("weight") and form.unchanged))
+        )
+
+
+def ready_call(
+    weight: SparseTensor24,
+    names: tuple[str, str],
+    form: KeptForm,
+    learns: bool,
+    keywords: Mapping[str, Any],
+) -> ReadyCall | None:
+    """The arguments for later calls; None for a device without kernels."""
+    operands = operands_of(weight)
+    if operands is None:
+        return None
+    calls = operands.linear(keywords), operands.linear({**keywords, "constant_b": True})
+    return ReadyCall(weight, names, form, learns, operands, calls)
