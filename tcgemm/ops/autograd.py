@@ -13,7 +13,11 @@ float16, bfloat16, float32 and float64. Scales are constants: one that needs a g
 
 The forward keeps z, in the dtype of the result; it is a second result of the Function, so that
 second derivatives follow. relu without a residual needs only the sign of the result. Under
-torch.func, and where no kernel stores z beside the result, one more product computes z again.
+torch.func, and where no kernel stores z beside the result, one more product computes z again. So
+it does where the result cannot hold every value of the operands' dtype.
+
+gz is rounded to the dtype of the operands for their products alone. c, scales and a bias that no
+pass sums get it in f32.
 The products are tcgemm's own, so higher derivatives follow. They accumulate in f32 (f64 for f64),
 also where the forward had an f16 accumulator, and use the forward's precision.
 
@@ -210,7 +214,12 @@ class Gemm(SingleLevelFunction):
         need_a, need_b, need_c, need_bias = ctx.needs_input_grad[1:5]
         activation = epilogue.activation
         need_gz = need_a or need_b or need_c or need_bias
-        ctx.sign_of_output = activation == "relu" and residual is None and op.keeps_sign
+        ctx.sign_of_output = (
+            activation == "relu"
+            and residual is None
+            and op.keeps_sign
+            and fused_backward.keeps_sign(a.dtype, epilogue.out_dtype)
+        )
         need_z = need_gz and activation is not None and not ctx.sign_of_output
         ctx.keeps_z = (
             need_z
@@ -287,11 +296,16 @@ class Gemm(SingleLevelFunction):
         if g is not None:
             if z is None and activation is not None:
                 z = _pre_activation(op, epilogue, a, b, c, bias)
-            # The products round gz to the dtype of their operands; c and the scales do not.
-            wide = spec_c is not None or any(constant is not None for constant in op.constants)
+            sum_dtype = None if gz is not None or spec_bias is None else spec_bias.row_sum_dtype(g)
+            # The products round gz to the dtype of their operands. c, the scales and sums that the
+            # pass does not make take it before.
+            wide = (
+                spec_c is not None
+                or (spec_bias is not None and sum_dtype is None)
+                or any(constant is not None for constant in op.constants)
+            )
             spec = spec_a or spec_b
             dtype = torch.float32 if wide else g.dtype if spec is None else spec.dtype
-            sum_dtype = None if gz is not None or spec_bias is None else spec_bias.row_sum_dtype(g)
             before, sums = fused_backward.run(g, z, activation, dtype, sum_dtype)
             gz = before if gz is None else before + gz
         gz = op.lift(gz, *ctx.dims)

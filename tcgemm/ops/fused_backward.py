@@ -29,15 +29,23 @@ def keeps_z(
 ) -> bool:
     """Does the forward keep the argument of the activation, instead of computing it again?
 
-    On a GPU the kernels of 16-bit operands store it beside a 16-bit result; others would need a
+    It is kept in the dtype of the result, so this must hold every value of the operands' dtype. On
+    a GPU the kernels of 16-bit operands store it beside a 16-bit result; others would need a
     product of its own.
     """
     dtype = out_dtype or a.dtype
     if op.with_z is None or dtype not in DIFFERENTIABLE or a.dtype not in DIFFERENTIABLE:
         return False
+    if dtype is not a.dtype and torch.promote_types(dtype, a.dtype) is not dtype:
+        return False
     if a.is_cuda and not a.dtype.itemsize == dtype.itemsize == 2:
         return False
     return not any(tensor is not None and is_wrapper(tensor) for tensor in (a, *others))
+
+
+def keeps_sign(dtype: torch.dtype, out_dtype: torch.dtype | None) -> bool:
+    """Is a result of relu positive wherever z is? In float16 small values of other dtypes are 0."""
+    return out_dtype is not torch.float16 or dtype is torch.float16
 
 
 def run(
@@ -74,4 +82,5 @@ def _takes(g):
 
 def composed(g: torch.Tensor, z: torch.Tensor, activation: str | None) -> torch.Tensor:
     """g * act'(z) by torch's operators, differentiable in g and z any number of times."""
-    return ACTIVATIONS[activation].gradient(g.to(z.dtype), z)
+    wide = torch.promote_types(g.dtype, z.dtype)
+    return ACTIVATIONS[activation].gradient(g.to(wide), z.to(wide))

@@ -48,10 +48,10 @@ class GradSpec:
         if wide is not self.dtype and wide.itemsize <= self.dtype.itemsize:
             wide = torch.float64 if self.dtype is torch.float64 else torch.float32
         shape = gradient.shape
+        if factor != 1.0 and wide.itemsize == 2:
+            wide = torch.float32  # the sum may be too large for float16, and factor small
         if shape == self.shape:
             return (gradient if factor == 1.0 else gradient.to(wide) * factor).to(self.dtype)
-        if factor != 1.0 and wide is torch.float16:
-            wide = torch.float32  # the sum may be too large for float16, and factor small
         if wide is gradient.dtype:
             gradient = gradient.sum_to_size(self.shape)
         else:

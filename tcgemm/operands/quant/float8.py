@@ -213,7 +213,7 @@ class Float8(SingleLevelFunction):
             sum_dtype = bias.dtype if need_bias else None
             gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
             if need_bias and sums is None:
-                sums = gz.sum(0).to(bias.dtype)
+                sums = gz.sum(0, dtype=torch.float32).to(bias.dtype)
             gx = gw = None
             if need_x or need_weight:
                 g8, scale_g = quantize(gz, GRADIENT, ctx.scales, ctx.gradient_amax)
