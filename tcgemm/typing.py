@@ -166,7 +166,9 @@ class Options(LinearOptions, total=False):
                 float8_e4m3fn, float8_e5m2  bfloat16        float16, float32, the two of float8
                 int8, uint8                 int32           float16, bfloat16, float32, int8
 
-            An int32 result is exact modulo 2**32 and takes no scales.
+            An int32 result is exact modulo 2**32 and takes no scales. Other results of integers are
+            computed from such a sum. With two int8 operands it cannot overflow up to K = 131,071;
+            quantized_linear adds longer sums in float32.
         acc_dtype (torch.dtype or str): the dtype in which products are summed. Default: float64 for
             float64, int32 for integers, and float32 for all others. float16 operands may have
             float16 instead; their gradients use float32.

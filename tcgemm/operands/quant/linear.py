@@ -37,6 +37,8 @@ _NAME = "tcgemm.quantized_linear"
 _SIXTEEN = (torch.float16, torch.bfloat16)
 SOURCES = (*_SIXTEEN, torch.float32)
 _quantize = torch.ops.tcgemm.quantize.default
+# An int32 holds the sum of this many products of -128 to 127 and of -127 to 127.
+_INT8_SLICE = 1 << 17
 
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
@@ -149,8 +151,22 @@ def _forward(
         x8, scale = x8.unsqueeze(0), scale if scale.numel() == 1 else scale.unsqueeze(0)
     call = Scaled(Scales(scale, weight_scale.t()))
     options["out_dtype"] = options.get("out_dtype") or x.dtype
-    out = call.run(x8, weight.t(), None, bias, residual, shared(Epilogue(**options)))
+    weight, done = weight.t(), None
+    if dtype is torch.int8 and x8.shape[-1] > _INT8_SLICE:
+        x8, weight, done = _but_last_slice(call, x8, weight, options)
+    out = call.run(x8, weight, done, bias, residual, shared(Epilogue(**options)))
     return out.squeeze(0) if vector else out
+
+
+def _but_last_slice(call, x8, weight, options):
+    """(the last slices along K of both operands, the scaled product of those before in float32).
+    An int32 sum over all of K could overflow."""
+    inner = {"out_dtype": torch.float32, "batch_invariant": options.get("batch_invariant", False)}
+    slices_x, slices_weight = x8.split(_INT8_SLICE, -1), weight.split(_INT8_SLICE, 0)
+    done = None
+    for part_x, part_weight in zip(slices_x[:-1], slices_weight[:-1], strict=True):
+        done = call.run(part_x, part_weight, done, None, None, Epilogue(**inner))
+    return slices_x[-1], slices_weight[-1], done
 
 
 def _fake(x, weight, weight_scale=None, *addends, dtype=None, granularity, out_dtype=None, **_):
@@ -209,7 +225,8 @@ def quantized_linear(
         weight_scale (Tensor): the scale of a weight that is quantised already, as tcgemm.quantize
             returned it. The weight then has an 8-bit dtype and gets no gradient.
         dtype (torch.dtype or str): float8_e4m3fn, float8_e5m2 or int8. Default: the dtype of a
-            weight with a weight_scale, else float8_e4m3fn.
+            weight with a weight_scale, else float8_e4m3fn. Sums of int8 do not overflow: from
+            K = 131,073 on, sums of 131,072 products each are added in float32.
         granularity (str): the elements that share a scale.
 
             - "row": each row of x and of weight

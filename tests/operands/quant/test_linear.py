@@ -404,3 +404,18 @@ def test_swapping_the_model_itself_and_what_cannot_be():
     for options in ({"dtype": S8}, {"to": nn.Conv2d}):
         with pytest.raises(RuntimeError, match=r"tcgemm.swap_linear: to is .* but there are"):
             tcgemm.swap_linear(layer, **options)
+
+
+@pytest.mark.parametrize("k", [131_073, 133_144, 133_145, 262_145])
+def test_sums_of_int8_do_not_overflow(k, device):
+    """127 * 127 * 133,145 is above 2^31."""
+    x, weight = torch.ones(2, k, device=device), torch.ones(3, k, device=device)
+    weight[1] = -1
+    bias = torch.tensor([1.0, -1.0, 0.0], device=device)
+    expected = torch.tensor([k + 1.0, -k - 1.0, k], device=device).expand(2, 3)
+    out = tcgemm.quantized_linear(x, weight, bias, dtype=S8)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=0)
+    layer = QuantLinear(k, 3, dtype=S8, activation="relu", device=device)
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    torch.testing.assert_close(layer(x), expected.relu(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(layer(x[0]), expected[0].relu(), rtol=1e-5, atol=0)
