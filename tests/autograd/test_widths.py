@@ -148,3 +148,43 @@ def test_the_bias_of_a_float8_layer_has_a_sum_in_float32(device):
     (gradient,) = torch.autograd.grad(out, layer.bias, g)
     assert gradient.dtype is F32
     torch.testing.assert_close(gradient.double(), g.double().sum(0), rtol=1e-6, atol=0)
+
+
+def relative(result, expected):
+    return float((result.double() - expected).detach().norm() / expected.detach().norm())
+
+
+@pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
+@pytest.mark.parametrize("kind", ["packed", "sparse"])
+def test_a_float32_bias_beside_a_compressed_weight(kind, activation):
+    dense = torch.randn(64, 128).bfloat16()
+    if kind == "packed":
+        weight = tcgemm.pack_weight(dense, "int4")
+        wide_weight = weight.dequantize(BF16).double()
+    else:
+        weight = tcgemm.compress24(tcgemm.prune24(dense))
+        wide_weight = weight.to_dense().double()
+    x, bias = torch.randn(33, 128).bfloat16(), torch.randn(33, 1)
+    leaves = [x.requires_grad_(), bias.requires_grad_()]
+    out = tcgemm.mm(x, weight.t(), bias=bias, activation=activation, out_dtype=F32)
+    g = torch.randn(33, 64)
+    grads = torch.autograd.grad(out, leaves, g)
+    wide_x, wide_bias = wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    exact_out = activate(wide_x @ wide_weight.t() + wide_bias, activation)
+    expected = torch.autograd.grad(exact_out, wide, g.double())
+    assert relative(grads[0], expected[0]) < unit(BF16) and relative(grads[1], expected[1]) < 1e-6
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_the_second_derivative_for_a_float32_bias(activation):
+    a, b, bias = torch.randn(33, 16).bfloat16(), torch.randn(16, 12).bfloat16(), torch.randn(33, 1)
+
+    def second(bias, product):
+        first = torch.autograd.grad(product(bias).square().sum(), bias, create_graph=True)[0]
+        return torch.autograd.grad(first.square().sum(), bias)[0]
+
+    options = {"activation": activation, "out_dtype": F32}
+    result = second(bias.clone().requires_grad_(), lambda t: tcgemm.mm(a, b, bias=t, **options))
+    z = a.double() @ b.double()
+    expected = second(bias.double().requires_grad_(), lambda t: activate(z + t, activation))
+    assert relative(result, expected) < 1e-6
