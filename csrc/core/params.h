@@ -324,8 +324,8 @@ struct QuantizeParams {
   void* values;  // batch x rows x cols of `to`, contiguous
   float* scales;
   bool given;  // the scales are read, and amax is a result
-  // The largest finite |x| of each group, as the bits of an f32. Without given scales only the
-  // granularity "tensor" has it. There it starts at 0.
+  // The largest |x| of each group, as the bits of an f32; with given scales only finite elements
+  // count. Without given scales only the granularity "tensor" has it. There it starts at 0.
   std::uint32_t* amax;
   std::int64_t rows, cols, batch;
   DType to;

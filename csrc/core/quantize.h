@@ -14,15 +14,16 @@ namespace tcgemm {
 //   granularity    tensor   row          1x128                 128x128
 //   scale shape    ()       (.., M, 1)   (.., M, ceil(K/128))  (.., ceil(M/128), ceil(K/128))
 //
-//   amax  = the largest |x| of the finite elements of a group
-//   scale = max(amax / limit, 2^-126), or 1 if the group has no finite element or amax is 0
+//   amax  = the largest |x| of a group
+//   scale = max(amax / limit, 2^-126), or 1 if amax is 0, or NaN if an element is NaN or Inf
 //   value = x / scale, rounded to nearest even and saturated
 //
-// Both divisions are IEEE divisions in f32. NaN stays NaN in fp8 and becomes 0 in s8. Inf becomes
-// the limit with its sign; for s8 this is 127 or -127, never -128.
+// Both divisions are IEEE divisions in f32. NaN stays NaN in fp8 and becomes 0 in s8. So a group
+// with NaN or Inf is NaN as a whole.
 //
-// Where the scales are given, they are used as they are, and the second result is amax, of the
-// shape of the scales. It is 0 for a group without a finite element.
+// Where the scales are given, they are used as they are. Inf becomes the limit with its sign; for
+// s8 this is 127 or -127, never -128. The second result is amax, of the shape of the scales. It is
+// the largest finite |x|, and 0 for a group without a finite element.
 
 enum class Granularity : std::uint8_t { tensor, row, block_1x128, block_128x128 };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <limits>
 
 #include "core/integer.h"
 #include "cpu/epilogue.h"
@@ -19,7 +20,8 @@ namespace {
 
 // Elements that are worth a thread.
 constexpr std::int64_t kWorkPerThread = 1 << 15;
-constexpr std::int64_t kChunk = 1024;  // elements of a row that are converted at a time
+constexpr std::int64_t kChunk = 1024;           // elements of a row that are converted at a time
+constexpr std::int32_t kInfinity = 0x7f800000;  // the magnitude_bits of Inf; those of NaN are above
 
 struct Box {
   std::int64_t batch, row, column, rows, columns;
@@ -100,14 +102,14 @@ class Quantizer {
     }
   }
 
-  // The magnitude_bits of the largest finite element.
+  // The magnitude_bits of the largest element; with given scales, of the largest finite one.
   std::int32_t amax_bits(const Box& box) const {
-    constexpr std::int32_t infinity = 0x7f800000;
+    const std::int64_t end = q_.given() ? kInfinity : std::int64_t(1) << 31;
     std::int32_t most = 0;
     for_each_chunk(box, [&](const float* x, std::int64_t n, std::int64_t) {
       for (std::int64_t j = 0; j < n; ++j) {
         const std::int32_t magnitude = magnitude_bits(x[j]);
-        most = std::max(most, magnitude < infinity ? magnitude : 0);
+        most = std::max(most, magnitude < end ? magnitude : 0);
       }
     });
     return most;
@@ -117,6 +119,8 @@ class Quantizer {
     const float amax = std::bit_cast<float>(amax_bits);
     if (q_.given())
       q_.amax[group] = amax;
+    else if (amax_bits >= kInfinity)
+      q_.scales[group] = std::numeric_limits<float>::quiet_NaN();
     else
       q_.scales[group] = amax_bits == 0 ? 1.0f : std::max(amax / limit(q_.dtype), 0x1p-126f);
   }

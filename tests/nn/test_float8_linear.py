@@ -1,6 +1,7 @@
 """tcgemm.nn.Float8Linear: its products and gradients, and where a model may use it."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -183,8 +184,8 @@ def test_autocast(scaling):
 
 
 def test_overflow_of_a_float16_gradient_is_seen():
-    for bias in (True, False):
-        layer = Float8Linear(16, 8, bias, dtype=torch.float16)
+    for bias, scaling in itertools.product((True, False), ("current", "delayed")):
+        layer = Float8Linear(16, 8, bias, dtype=torch.float16, scaling=scaling)
         x = torch.randn(4, 16, dtype=torch.float16, requires_grad=True)
         g = torch.ones(4, 8, dtype=torch.float16)
         g[1, 2] = float("inf")

@@ -1,7 +1,8 @@
-// Computes the largest finite |x| of vectors, and whether all elements of a vector are finite.
+// Computes the largest |x| of vectors, and whether all elements of a vector are finite.
 //
-// x * 0 + x is x where x is finite and NaN elsewhere, and fmax ignores NaN: two instructions for
-// two 16-bit elements.
+// With kFinite only finite elements count: x * 0 + x is x where x is finite and NaN elsewhere, and
+// fmax ignores NaN. These are two instructions for two 16-bit elements. Otherwise the result is NaN
+// if an element is NaN.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -35,6 +36,13 @@ struct Word {
     else
       return word(__hfma2(pair(x), pair(0), pair(y)));
   }
+  // NaN if x or |y| is NaN. x has no sign.
+  __device__ static std::uint32_t max_abs_or_nan(std::uint32_t x, std::uint32_t y) {
+    if constexpr (kType == DType::f32)
+      return max(x, y & 0x7fffffffu);
+    else
+      return word(__hmax2_nan(pair(x), __habs2(pair(y))));
+  }
   __device__ static std::uint32_t max_abs(std::uint32_t x, std::uint32_t y) {
     if constexpr (kType == DType::f32)
       return __float_as_uint(fmaxf(__uint_as_float(x), fabsf(__uint_as_float(y))));
@@ -52,12 +60,22 @@ __device__ inline bool all_finite(const uint4& vector) {
   return (zeros & (kType == DType::f32 ? 0x7fffffffu : 0x7fff7fffu)) == 0;
 }
 
-template <DType kType>
+// The larger of two numbers without a sign, in the order of their bits: NaN is above Inf.
+__device__ inline float larger(float x, float y) {
+  return __uint_as_float(max(__float_as_uint(x), __float_as_uint(y)));
+}
+
+template <DType kType, bool kFinite>
 class MaxAbs {
  public:
   __device__ void add(const uint4& vector) {
-    for (std::uint32_t word : {vector.x, vector.y, vector.z, vector.w})
-      max_ = Word<kType>::max_abs(max_, Word<kType>::times_zero_plus(word, word));
+    using W = Word<kType>;
+    for (std::uint32_t word : {vector.x, vector.y, vector.z, vector.w}) {
+      if constexpr (kFinite)
+        max_ = W::max_abs(max_, W::times_zero_plus(word, word));
+      else
+        max_ = W::max_abs_or_nan(max_, word);
+    }
   }
 
   __device__ float value() const {
@@ -65,7 +83,7 @@ class MaxAbs {
       return __uint_as_float(max_);
     } else {
       const float2 pair = ptx::unpack<kType>(max_);
-      return fmaxf(pair.x, pair.y);
+      return larger(pair.x, pair.y);
     }
   }
 

@@ -19,14 +19,15 @@ inline constexpr int kUnitColumns = 4 * kScaleBlock;  // four groups
 template <int kLanes>
 __device__ inline float lanes_max(const float (&x)[4]) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-  const float low_half = fmaxf(odd ? x[1] : x[0], __shfl_xor_sync(kAllLanes, odd ? x[0] : x[1], 1));
+  const float low_half =
+      larger(odd ? x[1] : x[0], __shfl_xor_sync(kAllLanes, odd ? x[0] : x[1], 1));
   const float high_half =
-      fmaxf(odd ? x[3] : x[2], __shfl_xor_sync(kAllLanes, odd ? x[2] : x[3], 1));
-  float result = fmaxf(high ? high_half : low_half,
-                       __shfl_xor_sync(kAllLanes, high ? low_half : high_half, 2));
+      larger(odd ? x[3] : x[2], __shfl_xor_sync(kAllLanes, odd ? x[2] : x[3], 1));
+  float result = larger(high ? high_half : low_half,
+                        __shfl_xor_sync(kAllLanes, high ? low_half : high_half, 2));
 #pragma unroll
   for (int distance = 4; distance < kLanes; distance *= 2)
-    result = fmaxf(result, __shfl_xor_sync(kAllLanes, result, distance));
+    result = larger(result, __shfl_xor_sync(kAllLanes, result, distance));
   return result;
 }
 
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, 4)
     float amax[kRowsPerThread];
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
-      MaxAbs<kType> max_abs;
+      MaxAbs<kType, kGiven> max_abs;
       max_abs.add(vectors[i]);
       amax[i] = max_abs.value();
     }
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, kType == DType::f32 ? 2 : 3)
     reader.end = static_cast<int>(min(params.cols - col, std::int64_t(2 * kScaleBlock))) * kSize;
     reader.examine(kScaleBlock, kScaleBlock * kSize);
 
-    MaxAbs<kType> max_abs;
+    MaxAbs<kType, kGiven> max_abs;
     uint4 vectors[kRounds][kRowsPerThread];
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {

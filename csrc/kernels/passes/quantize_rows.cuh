@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, kTwice ? 3 : 4)
        index < rows; index += std::int64_t(gridDim.x) * kRowsPerBlock, buffer ^= 1) {
     const QuantizeRow<kType> row(params, index);
     const int rounds = (row.vectors() + kRoundVectors - 1) / kRoundVectors;
-    MaxAbs<kType> max_abs;
+    MaxAbs<kType, kGiven> max_abs;
     uint4 vectors[kRowsPerThread];
 #pragma unroll 1
     for (int round = 0; round < rounds; ++round) {
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, 4)
     amax_of_tensor(const __grid_constant__ QuantizeParams original) {
   __shared__ float shared[kQuantizeWarps];
   const QuantizeParams params = flatten(original);
-  MaxAbs<kType> max_abs;
+  MaxAbs<kType, false> max_abs;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   for_each_tensor_tile<kType>(params, false, [&](const auto& row, std::int64_t base) {
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kQuantizeThreads, kGiven ? 3 : 4)
     quantize_tensor(const __grid_constant__ QuantizeParams original) {
   __shared__ float shared[kQuantizeWarps];
   const QuantizeParams params = flatten(original);
-  MaxAbs<kType> max_abs;
+  MaxAbs<kType, kGiven> max_abs;
   ptx::launch_dependents();
   ptx::wait_for_prerequisites();
   const float scale = kGiven ? *params.scales : scale_of(__uint_as_float(*params.amax), params.to);

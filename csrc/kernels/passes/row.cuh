@@ -99,11 +99,12 @@ struct QuantizeRow {
   }
 };
 
+// The maximum of numbers without a sign; NaN is the largest.
 template <int kLanes>
 __device__ inline float lanes_max(float x) {
 #pragma unroll
   for (int distance = 1; distance < kLanes; distance *= 2)
-    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, distance));
+    x = larger(x, __shfl_xor_sync(kAllLanes, x, distance));
   return x;
 }
 
@@ -114,7 +115,7 @@ __device__ inline float block_max(float x, float (&shared)[kQuantizeWarps]) {
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < kQuantizeWarps; ++i) x = fmaxf(x, shared[i]);
+  for (int i = 0; i < kQuantizeWarps; ++i) x = larger(x, shared[i]);
   return x;
 }
 

@@ -10,8 +10,9 @@
 
 namespace tcgemm::passes {
 
-// Returns the scale of a group whose largest finite magnitude is `amax`.
+// Returns the scale of a group whose largest magnitude is `amax`: NaN if that is Inf or NaN.
 __device__ inline float scale_of(float amax, DType to) {
+  if (!(amax < __uint_as_float(0x7f800000u))) return __uint_as_float(0x7fc00000u);
   return amax == 0.0f ? 1.0f : fmaxf(__fdiv_rn(amax, limit(to)), 0x1p-126f);
 }
 

@@ -217,8 +217,9 @@ class Float8(SingleLevelFunction):
             gx = gw = None
             if need_x or need_weight:
                 g8, scale_g = quantize(gz, GRADIENT, ctx.scales, ctx.gradient_amax)
-                if gz.dtype is torch.float16:
-                    # Inf saturates, but torch.amp.GradScaler has to see it: 0 * Inf is NaN.
+                if gz.dtype is torch.float16 and ctx.gradient_amax is not None:
+                    # With the scale of former steps Inf saturates, but torch.amp.GradScaler has to
+                    # see it: 0 * Inf is NaN.
                     scale_g = scale_g + 0 * gz.sum(dtype=torch.float32)
                 if need_x:
                     gx = _product(g8, w8, scale_g, scale_w, ctx.dtypes[0], None)

@@ -78,15 +78,17 @@ def quantize(
 
     The elements of a group share a scale:
 
-        scale = max(amax / limit, 2**-126), but 1 for a group of zeros
+        scale = max(amax / limit, 2**-126), but 1 for a group of zeros, and NaN for a group with
+                NaN or Inf
         values = x / scale, rounded to nearest even and saturated
 
-    amax is the largest finite magnitude of the group. limit is the largest value of dtype: 448 for
+    amax is the largest magnitude of the group. limit is the largest value of dtype: 448 for
     float8_e4m3fn, 57344 for float8_e5m2 (OCP 8-bit floating point, revision 1.0), 127 for int8.
-    Infinities saturate. NaN stays NaN in float8 and becomes 0 in int8. The CPU and a GPU give the
-    same bits.
+    So a group with NaN or Inf is NaN as a whole, and so are the products with it. The CPU and a GPU
+    give the same bits.
 
-    With a given scale, values = x / scale with the same rounding, and what is too large saturates.
+    With a given scale, values = x / scale with the same rounding, and what is too large saturates,
+    Inf too. NaN stays NaN in float8 and becomes 0 in int8.
     A scale of a former step needs no pass over x to find amax: this is delayed scaling. With
     amax=True the third result is the amax of each group, found in the same pass.
 
@@ -103,8 +105,8 @@ def quantize(
 
         scale (Tensor): float32 scales of the shape of the granularity, to be used as they are;
             a positive number each. Default: the scales of amax.
-        amax (bool): whether to return amax, too: float32, in the shape of the scales. It is 0 for
-            a group without finite elements. It needs a given scale.
+        amax (bool): whether to return amax, too: float32, in the shape of the scales. It is the
+            largest finite magnitude, and 0 for a group without one. It needs a given scale.
 
     Returns (values, scale), or (values, scale, amax). values has the shape of x and is contiguous.
     scale is float32, and fits scale_a of tcgemm.mm. For the operand b, quantise b.mT and pass the

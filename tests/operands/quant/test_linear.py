@@ -419,3 +419,14 @@ def test_sums_of_int8_do_not_overflow(k, device):
     layer.load_state_dict({"weight": weight, "bias": bias})
     torch.testing.assert_close(layer(x), expected.relu(), rtol=1e-5, atol=0)
     torch.testing.assert_close(layer(x[0]), expected[0].relu(), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("device", FP8_DEVICES)
+@pytest.mark.parametrize("dtype", [E4M3, E5M2, S8], ids=str)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_no_number_comes_from_nan_and_inf(bad, dtype, device):
+    x, weight = torch.ones(3, 64, device=device), torch.ones(5, 64, device=device)
+    x[1, 7] = weight[2, 9] = bad
+    out = tcgemm.quantized_linear(x, weight, dtype=dtype)
+    assert out[1].isnan().all() and out[:, 2].isnan().all()
+    assert out[::2, [0, 1, 3, 4]].isfinite().all()
