@@ -144,6 +144,11 @@ def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=Non
     return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
 
 
+def _rows(tensor):
+    """The rows of a tensor (..., N) as a matrix."""
+    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
+
+
 def _check(x, weight):
     for name, tensor in (("x", x), ("weight", weight)):
         if tensor.dtype not in SOURCES:
@@ -167,7 +172,7 @@ def _forward(x, weight, bias, scales, amax, _gradient_amax, activation, precisio
     """(act(x @ weight.t() + bias), what the backward needs if there is one)."""
     _check(x, weight)
     with below_autograd():
-        rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
+        rows = _rows(x)
         amax_x, amax_weight = (None, None) if amax is None else amax.unbind()
         x8, scale_x = quantize(rows, X, scales, amax_x)
         if isinstance(weight, QuantizedWeight):  # FSDP2 has gathered it in 8 bits
@@ -178,10 +183,13 @@ def _forward(x, weight, bias, scales, amax, _gradient_amax, activation, precisio
         # kernels do not store beside a result of 8-bit operands.
         keeps_z = learns and activation in ACTIVATIONS and activation != "relu"
         fused = None if keeps_z else activation
-        z = _product(x8, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
+        # z has its shape from the product: torch refuses to change the result of a Function in
+        # place if it is a view.
+        a = x8.view(x.shape)
+        z = _product(a, w8.t(), scale_x, scale_w, x.dtype, precision, bias, fused)
         out = activate(z, activation) if keeps_z else z
     saved = x8, scale_x, w8, scale_w, bias, None if activation is None else z
-    return out.reshape(*x.shape[:-1], out.shape[-1]), saved
+    return out, saved
 
 
 class Float8(SingleLevelFunction):
@@ -209,7 +217,8 @@ class Float8(SingleLevelFunction):
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
         with below_autograd():
-            g = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+            g = _rows(g)
+            z = None if z is None else _rows(z)
             sum_dtype = bias.dtype if need_bias else None
             gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
             if need_bias and sums is None:
