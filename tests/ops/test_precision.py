@@ -5,6 +5,7 @@ operators' arguments are recorded, and by the results of words that the CPU comp
 """
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -148,6 +149,46 @@ def test_none_is_what_torch_would_use(settings, word):
         tcgemm.mm(a, b, precision="highest")
     word = None if word == "highest" else word  # which is the operators' None
     assert words.rows == [word, word, "medium", None, None, None]
+
+
+class Words:
+    """torch.backends of a torch that has other words."""
+
+    def __init__(self, matmul, own="none"):
+        self.cuda = self.matmul = self
+        self.words = [own, matmul]
+
+    @property
+    def fp32_precision(self):
+        return self.words.pop()
+
+
+def test_words_of_newer_versions_of_torch(monkeypatch):
+    for words in (("bfx9",), ("none", "bfx9")):
+        monkeypatch.setattr(precision, "_backends", Words(*words))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert precision.default() == "highest"
+    for words, unknown in ((("fp19",), "fp19"), (("none", "bf17"), "bf17")):
+        monkeypatch.setattr(precision, "_backends", Words(*words))
+        with pytest.warns(UserWarning, match=f"fp32_precision is '{unknown}', a word that this"):
+            assert precision.default() == "highest"
+        monkeypatch.setattr(precision, "_backends", Words(*words))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # it warns once
+            assert precision.default() == "highest"
+
+
+def test_compiled_graphs_of_an_unknown_word(monkeypatch):
+    class Backends:
+        fp32_precision = "fp20"
+
+    Backends.cuda = Backends.matmul = Backends
+    monkeypatch.setattr(precision, "_backends", Backends)
+    torch._dynamo.reset()
+    compiled = torch.compile(as_torch_says, fullgraph=True, backend="aot_eager")
+    with pytest.warns(UserWarning, match="fp32_precision is 'fp20'"):
+        assert word_of(compiled(A, B), A, B) == "highest"
 
 
 def test_explain_answers_for_the_word_in_force(capsys):
