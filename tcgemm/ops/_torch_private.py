@@ -29,6 +29,7 @@ enable_single_level_autograd_function = torch._functorch.utils.enable_single_lev
 foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled
 is_batched = torch._C._functorch.is_batchedtensor
+is_gradient_batch = torch._C._functorch.is_legacy_batchedtensor  # a batch of is_grads_batched
 is_profiled = torch.autograd._profiler_enabled
 is_tracing = torch._C._is_tracing  # inside torch.jit.trace
 is_wrapped_by_transform = torch._C._functorch.is_functorch_wrapped_tensor

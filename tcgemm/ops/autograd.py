@@ -46,6 +46,7 @@ from tcgemm.ops._torch_private import (
     enable_single_level_autograd_function,
     forward_gradients,
     in_dual_level,
+    is_gradient_batch,
     transforms_active,
     under_transform,
     unpack_dual,
@@ -113,8 +114,11 @@ def gemm(
     return _run(MATMUL, a, b, None, None, None, epilogue.of_gradient(out_dtype))
 
 
-def _run(op: Operator, *operands: Any) -> Any:
-    return op.run(*operands) if _compiling() else call(op, *operands)
+def _run(op: Operator, a: Any, b: Any, *others: Any) -> Any:
+    # is_grads_batched=True makes batches without a transform. The dispatcher alone knows them.
+    if _compiling() or is_gradient_batch(a) or is_gradient_batch(b):
+        return op.run(a, b, *others)
+    return call(op, a, b, *others)
 
 
 def _result(op, results):

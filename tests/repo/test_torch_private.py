@@ -225,6 +225,15 @@ def test_is_batched():
     assert flags == [True] and not private.is_batched(torch.zeros(2))
 
 
+def test_is_gradient_batch():
+    flags = []
+    x = torch.zeros(2, requires_grad=True)
+    y = x * 1
+    y.register_hook(lambda g: flags.append(private.is_gradient_batch(g)))
+    torch.autograd.grad(y, x, torch.eye(2), is_grads_batched=True)
+    assert flags == [True] and not private.is_gradient_batch(torch.zeros(2))
+
+
 def test_is_profiled():
     assert not private.is_profiled()
     with torch.autograd.profiler.profile():

@@ -32,6 +32,7 @@ from tcgemm.ops._torch_private import (
     below_autograd,
     enable_single_level_autograd_function,
     foreach_copy,
+    is_gradient_batch,
     under_transform,
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
@@ -213,6 +214,12 @@ class Float8(SingleLevelFunction):
             raise RuntimeError(
                 f"{_NAME}: a second derivative is asked for (create_graph=True), but products in "
                 "float8 have none; use tcgemm.nn.Linear."
+            )
+        if ctx.gradient_amax is not None and is_gradient_batch(g):
+            raise RuntimeError(
+                f"{_NAME}: is_grads_batched=True asks for a batch of gradients, but delayed "
+                'scaling keeps the amax of one; use scaling="current", or one backward for '
+                "each gradient."
             )
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
