@@ -15,6 +15,7 @@ from tcgemm.nn import exchange
 from tcgemm.nn.constant import ConstantWeights
 from tcgemm.nn.linear import Linear
 from tcgemm.ops import functional
+from tcgemm.ops.arguments import check_flag
 
 _NAME = "tcgemm.nn.MultiheadAttention"
 
@@ -59,6 +60,7 @@ class MultiheadAttention(ConstantWeights, torch.nn.MultiheadAttention):
         constant_weights: bool = False,
     ) -> None:
         dtype = dtypes.of("tcgemm.nn.MultiheadAttention", "dtype", dtype)
+        check_flag("nn.MultiheadAttention", "batch_invariant", batch_invariant)
         super().__init__(
             *(embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn),
             *(kdim, vdim, batch_first, device, dtype),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tcgemm.ops._torch_private import is_exporting, transforms_active
+from tcgemm.ops.arguments import check_flag
 from tcgemm.ops.direct import is_plain
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.explanation import explain
@@ -74,6 +75,7 @@ class ConstantWeights(torch.nn.Module):
 
     @constant_weights.setter
     def constant_weights(self, value: bool) -> None:
+        check_flag(f"nn.{type(self).__name__}", "constant_weights", value)
         self._set_constant(ConstantWeight() if value else None)
 
     def _set_constant(self, constant: ConstantWeight | None) -> None:

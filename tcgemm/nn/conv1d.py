@@ -13,6 +13,7 @@ from tcgemm.nn.linear import Linear
 from tcgemm.nn.quant_linear import QuantLinear
 from tcgemm.operands.quant.linear import SOURCES
 from tcgemm.ops import functional
+from tcgemm.ops.arguments import check_flag
 
 
 class Conv1D(ConstantWeights):
@@ -46,6 +47,7 @@ class Conv1D(ConstantWeights):
         self, nf: int, nx: int, *, batch_invariant: bool = False, constant_weights: bool = False
     ) -> None:
         super().__init__()
+        check_flag("nn.Conv1D", "batch_invariant", batch_invariant)
         self.nf, self.nx = nf, nx
         self.batch_invariant = batch_invariant
         self.constant_weights = constant_weights

@@ -24,6 +24,7 @@ from tcgemm.nn.layer import Layer, Loading
 from tcgemm.nn.optimizer_steps import follow
 from tcgemm.operands.quant.float8 import SOURCES, Delayed, State, float8_linear, move_history
 from tcgemm.operands.quant.float8_parallel import parallel_float8_linear
+from tcgemm.ops.arguments import check_flag, integer
 from tcgemm.ops.dtensor import is_dtensor, local_tensor
 from tcgemm.typing import Activation, Float8Precision, Float8Scaling, words
 
@@ -33,6 +34,7 @@ _OPTIONS: dict[str, Any] = {"scaling": "current", "history": HISTORY, "precision
 
 
 def _check(scaling: object, history: object, precision: object, batch_invariant: object) -> None:
+    check_flag("nn.Float8Linear", "batch_invariant", batch_invariant)
     if batch_invariant:
         raise RuntimeError(
             f"{_NAME}: batch_invariant is True, but the scale of x comes from all rows, and so do "
@@ -44,7 +46,7 @@ def _check(scaling: object, history: object, precision: object, batch_invariant:
             f'{_NAME}: scaling is {scaling!r}, but there are "current" and "delayed"; pass one of '
             "these."
         )
-    if not isinstance(history, int) or isinstance(history, bool) or history < 1:
+    if integer("nn.Float8Linear", "history", history) < 1:
         raise RuntimeError(
             f"{_NAME}: history is {history!r}, but it must be a number of steps, at least 1; pass "
             f"an int such as {HISTORY}."

@@ -10,9 +10,12 @@ from torch import Tensor
 
 from tcgemm.nn.constant import ConstantWeight, ConstantWeights
 from tcgemm.ops.activations import ACTIVATIONS
+from tcgemm.ops.arguments import check_flag
 from tcgemm.ops.dtensor import is_dtensor
 from tcgemm.ops.kept import KeptForm
 from tcgemm.typing import Activation
+
+FLAGS = ("batch_invariant", "prepare", "learns")  # the options of layers that are True or False
 
 
 class Loading(NamedTuple):
@@ -33,7 +36,7 @@ def _is_activation(value: object) -> bool:
 
 
 class Layer(ConstantWeights):
-    """The base class of the layers. Every assignment to `activation` is checked."""
+    """The base class of the layers. Every assignment to `activation` and to FLAGS is checked."""
 
     # Class attributes are for modules that swap_linear or pickle made without __init__.
     activation: Activation | None = None
@@ -110,6 +113,8 @@ class Layer(ConstantWeights):
         return layer.train(linear.training)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in FLAGS:
+            check_flag(f"nn.{self._LAYER}", name, value)
         if name == "activation" and not _is_activation(value):
             words = ", ".join(f'"{word}"' for word in ACTIVATIONS)
             shown = f'"{value}"' if isinstance(value, str) else repr(value)

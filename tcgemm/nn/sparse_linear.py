@@ -38,6 +38,7 @@ from tcgemm.ops._torch_private import (
     is_wrapped_by_transform,
     transforms_active,
 )
+from tcgemm.ops.arguments import check_flag, integer
 from tcgemm.ops.direct import is_plain, is_plain_eager
 from tcgemm.ops.dtensor import is_dtensor, local_bias
 from tcgemm.ops.epilogue import Epilogue
@@ -454,6 +455,8 @@ def _check(weight: Tensor, method: str, gradient: str, learns: bool, refresh_eve
             f"{_NAME}: method is {method!r} and gradient is {gradient!r}, but the methods are "
             f"{', '.join(METHODS)}, and the gradients are {', '.join(GRADIENTS)}; pass one of each."
         )
+    check_flag("nn.SparseLinear24", "learns", learns)
+    refresh_every = integer("nn.SparseLinear24", "refresh_every", refresh_every)
     if refresh_every and (not learns or method == "mask" or refresh_every < 0):
         raise RuntimeError(
             f"{_NAME}: refresh_every is {refresh_every} with learns={learns} and method "

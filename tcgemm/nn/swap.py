@@ -12,10 +12,12 @@ from tcgemm.nn import fast_path, sharing
 from tcgemm.nn.constant import ConstantWeight
 from tcgemm.nn.coverage import Coverage
 from tcgemm.nn.exchange import EXCHANGES, LAYERS, Exchange, layer_of, name_of
+from tcgemm.nn.layer import FLAGS
 from tcgemm.nn.linear import Linear
 from tcgemm.nn.report import Step, SwapReport
 from tcgemm.nn.selection import Selection, Selector
 from tcgemm.nn.stored_weight import StoredWeight
+from tcgemm.ops.arguments import check_flag
 from tcgemm.ops.kept import KeptForm
 
 if TYPE_CHECKING:
@@ -198,6 +200,7 @@ def swap_linear(
     owners = {} if shared else sharing.owners(model)
     coverage = Coverage(model)
     holders = _Holders(model)
+    check_flag("swap_linear", "constant_weights", constant_weights)
     if constant_weights and to is torch.nn.Linear:
         raise RuntimeError(
             "tcgemm.swap_linear: constant_weights is True, but torch.nn.Linear has no such option; "
@@ -269,6 +272,8 @@ def _exchanges(model: object, to: object, options: dict[str, Any]) -> list[Excha
             f"tcgemm.swap_linear: to is {name_of(to) if isinstance(to, type) else repr(to)} with "
             f"options {sorted(options)}, but there are {'; '.join(there)}; pass one of these."
         )
+    for name in options.keys() & set(FLAGS):
+        check_flag("swap_linear", name, options[name])
     return exchanges_of
 
 

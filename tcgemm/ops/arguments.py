@@ -4,11 +4,15 @@ The dispatcher finds them and names its own types ("Optional[int]"), so a call t
 is looked at again here. A call that it accepts pays nothing.
 """
 
+import contextlib
 import numbers
+import operator
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
+from tcgemm.ops._torch_private import in_dual_level
 from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.epilogue import Epilogue
 
@@ -61,20 +65,12 @@ def _check_word(function: str, name: str, value: object, mend: str) -> None:
         )
 
 
-def _check_number(function: str, name: str, value: object) -> None:
-    if not isinstance(value, numbers.Real | torch.Tensor | torch.SymFloat | torch.SymInt):
-        raise TypeError(
-            f"tcgemm.{function}: {name} is {value!r}, but it must be a number; pass a float."
-        )
-
-
 def check_words(function: str, epilogue: Epilogue) -> None:
     """Raises TypeError where an option that is no number has a wrong type."""
     _check_activation(function, epilogue.activation)
     _check_dtype(function, "out_dtype", epilogue.out_dtype)
     _check_dtype(function, "acc_dtype", epilogue.acc_dtype)
     _check_word(function, "precision", epilogue.precision, 'pass a word such as "highest"')
-    check_flag(function, "batch_invariant", epilogue.batch_invariant)
 
 
 def check_options(
@@ -82,8 +78,6 @@ def check_options(
 ) -> None:
     """Raises TypeError for the first option of a wrong type, if there is one."""
     check_words(function, epilogue)
-    _check_number(function, "alpha", epilogue.alpha)
-    _check_number(function, "beta", epilogue.beta)
     gpu = 'pass the name of a GPU, such as "H200", or None for the GPU of the tensors'
     _check_word(function, "device", device, gpu)
     _check_word(function, "kernel", kernel, "pass a part of a kernel's name")
@@ -94,10 +88,50 @@ def check_amax(function: str, amax: object) -> None:
     check_flag(function, "amax", amax)
 
 
-def check_flag(function: str, name: str, value: object) -> None:
-    """Raises TypeError unless the argument is True or False."""
-    if not (isinstance(value, int) and value in (0, 1)):
-        raise TypeError(f"tcgemm.{function}: {name} is {value!r}, but it must be True or False.")
+def check_flag(function: str, name: str, value: Any) -> None:
+    """Raises TypeError unless the argument is True or False, as a bool, an int or a numpy.bool_."""
+    if isinstance(value, int) and value in (0, 1):
+        return
+    if getattr(value, "dtype", None) == "bool" and value.shape == ():  # torch's is another word
+        return
+    raise TypeError(f"tcgemm.{function}: {name} is {value!r}, but it must be True or False.")
+
+
+def integer(function: str, name: str, value: Any) -> int:
+    """The int that the argument is. Raises TypeError for a bool, a float and all other types."""
+    if not isinstance(value, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)
+    whole = isinstance(value, float) and value.is_integer()
+    mend = str(int(value)) if whole else "an int"
+    raise TypeError(f"tcgemm.{function}: {name} is {value!r}, but it must be an int; pass {mend}.")
+
+
+def number(function: str, name: str, value: Any) -> Any:
+    """The float that alpha or beta is. A tensor of one number has no gradient, as in torch."""
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, torch.SymFloat | torch.SymInt):
+        return value
+    mend = "pass a float"
+    if isinstance(value, torch.Tensor) and value.dim() == 0 and not value.is_complex():
+        mend = f"pass a float: inside torch.compile the value of {name} is not known"
+        if not torch.compiler.is_compiling():
+            _check_constant(function, name, value)
+            return value.item()
+    shown = repr(value)
+    if isinstance(value, torch.Tensor):
+        shown = f"a tensor of shape {tuple(value.shape)}"
+    raise TypeError(f"tcgemm.{function}: {name} is {shown}, but it must be a number; {mend}.")
+
+
+def _check_constant(function: str, name: str, value: torch.Tensor) -> None:
+    tangent = forward_ad.unpack_dual(value).tangent if in_dual_level() else None
+    if value.requires_grad or tangent is not None:
+        raise RuntimeError(
+            f"tcgemm.{function}: {name} needs a gradient, but alpha and beta are constants of a "
+            f"product; pass {name}.detach(), or multiply the tensors by it."
+        )
 
 
 def refusal(
@@ -108,15 +142,15 @@ def refusal(
     The general operators name no function or themselves, and the dispatcher names its own types.
     """
     text = str(error)
-    for operator in (
+    for prefix in (
         "tcgemm: ",
         "tcgemm.scaled_mm: ",
         "tcgemm.scaled_mm_amax: ",
         "tcgemm.packed_mm: ",
         "tcgemm.packed_mm_amax: ",
     ):
-        if text.startswith(operator):
-            return type(error)(f"tcgemm.{function}: {text.removeprefix(operator)}")
+        if text.startswith(prefix):
+            return type(error)(f"tcgemm.{function}: {text.removeprefix(prefix)}")
     try:
         check_options(function, epilogue, **others)
     except (TypeError, RuntimeError) as better:

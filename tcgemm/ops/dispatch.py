@@ -226,7 +226,10 @@ def into(
             )
     traced = _compiling()
     epilogue = invariance.kept(epilogue) if traced else epilogue
-    call.call(call.out, *tensors, epilogue, out=view)
+    a, b, c, bias, residual = tensors
+    if c is out and epilogue.beta != 0:
+        c = c.clone()  # a kernel reads it while it writes out
+    call.call(call.out, a, b, c, bias, residual, epilogue, out=view)
     if not (traced or out.is_inference()):
         # A backward that saved `out` has to notice; torch counts only writes of its own operators.
         torch.autograd.graph.increment_version(out)

@@ -279,7 +279,7 @@ def _addmm(
     alpha: float = 1,
     out: Tensor | None = None,
 ) -> Any:
-    return addmm(input, mat1, mat2, beta=float(beta), alpha=float(alpha), out=out)
+    return addmm(input, mat1, mat2, beta=beta, alpha=alpha, out=out)
 
 
 @replaces_torch(torch.nn.functional.linear)

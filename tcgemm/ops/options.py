@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tcgemm.ops.arguments import check_flag, number
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Epilogue, Scales, shared
 from tcgemm.typing import LinearOptions, Options
 
@@ -32,8 +33,16 @@ _SCALES = slice(len(_TENSORS) + len(Epilogue._fields), -1)
 _EPILOGUE = slice(len(_TENSORS), _SCALES.start)
 # The options that layers alone pass. No signature shows them.
 _OF_LAYERS = {"linear": ("constant_b",)}
+
+
+def _flag(function, name, value):
+    check_flag(function, name, value)
+    return bool(value)
+
+
 _MAX_KNOWN = 1024  # a program whose alpha changes with each call does not fill the memory
-_REAL = (float, int)  # complex(2), which the operators refuse, equals 2.0: it is not kept
+# What an option becomes, and what refuses it. The dispatcher knows the types of all others.
+_CONVERTED = {"alpha": number, "beta": number, "batch_invariant": _flag, "amax": _flag}
 _known: dict[tuple[Any, ...], Epilogue] = {}  # by the function, the names and the values
 _compiling = torch.compiler.is_compiling
 _names: dict[str, tuple[str, ...]] = {}  # the options of each function
@@ -54,7 +63,7 @@ def parse(
     bias = options.pop("bias", None)
     residual = options.pop("residual", None)
     out = options.pop("out", None)
-    key = (function, *options, *options.values())
+    key = (function, *options, *options.values(), *map(type, options.values()))  # True == 1.0
     try:
         if (epilogue := _known.get(key)) is not None:
             return bias, residual, out, epilogue, NO_SCALES, False
@@ -65,8 +74,7 @@ def parse(
         key is not None
         and scales is NO_SCALES
         and amax is False
-        and type(epilogue.alpha) in _REAL
-        and type(epilogue.beta) in _REAL
+        and not any(isinstance(value, Tensor) for value in options.values())
     ):
         if len(_known) == _MAX_KNOWN:
             _known.clear()
@@ -84,13 +92,16 @@ def read(
             values[places[name]] = options[name]
     except KeyError as error:
         raise _unknown(function, error.args[0]) from None
+    for name, convert in _CONVERTED.items():
+        if name in options:
+            values[places[name]] = convert(function, name, options[name])
     epilogue = shared(_new(Epilogue, values[_EPILOGUE]))
     scale_a, scale_b, zero_a, zero_b, scale_out = scales = values[_SCALES]
     if scale_a is scale_b is zero_a is zero_b is scale_out is None:
         given = NO_SCALES
     else:
         given = _new(Scales, scales)
-    return values[0], values[1], values[2], epilogue, given, values[-1] or False
+    return values[0], values[1], values[2], epilogue, given, values[-1]
 
 
 def _unknown(function: str, name: str) -> TypeError:

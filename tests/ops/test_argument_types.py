@@ -1,7 +1,9 @@
 """Arguments of a wrong Python type end in a sentence of ours, not of torch's dispatcher."""
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tcgemm
@@ -90,6 +92,112 @@ def test_amax_is_a_bool(name):
     text = error_message(lambda: CALLS[name](amax="yes"), TypeError)
     assert text == f"tcgemm.{name}: amax is 'yes', but it must be True or False."
     assert CALLS[name](amax=1) is not None
+
+
+FLAGS = {
+    "mm": lambda value: tcgemm.mm(A, B, batch_invariant=value),
+    "mm amax": lambda value: tcgemm.mm(A, B, amax=value),
+    "linear": lambda value: tcgemm.linear(X, WEIGHT, batch_invariant=value),
+    "swap_linear": lambda value: tcgemm.swap_linear(nn.Linear(4, 4), batch_invariant=value),
+    "swap_linear prepare": lambda value: tcgemm.swap_linear(nn.Linear(4, 4), prepare=value),
+    "nn.Linear": lambda value: tcgemm.nn.Linear(4, 4, batch_invariant=value),
+    "nn.Linear prepare": lambda value: tcgemm.nn.Linear(4, 4, prepare=value),
+    "nn.QuantLinear": lambda value: tcgemm.nn.QuantLinear(4, 4, batch_invariant=value),
+    "nn.PackedLinear": lambda value: tcgemm.nn.PackedLinear(128, 4, batch_invariant=value),
+    "nn.SparseLinear24": lambda value: tcgemm.nn.SparseLinear24(4, 4, batch_invariant=value),
+    "nn.SparseLinear24 learns": lambda value: tcgemm.nn.SparseLinear24(4, 4, learns=value),
+    "nn.Float8Linear": lambda value: tcgemm.nn.Float8Linear(4, 4, batch_invariant=value),
+    "nn.Conv1D": lambda value: tcgemm.nn.Conv1D(4, 4, batch_invariant=value),
+    "nn.MultiheadAttention": lambda value: tcgemm.nn.MultiheadAttention(
+        4, 2, batch_invariant=value
+    ),
+    "compress24 prune": lambda value: tcgemm.compress24(WEIGHT * 0, prune=value),
+    "compress24 transposable": lambda value: tcgemm.compress24(
+        WEIGHT.half() * 0, transposable=value
+    ),
+    "pack_weight zero_points": lambda value: tcgemm.pack_weight(
+        WEIGHT, group_size=None, zero_points=value
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_flags(name):
+    function, option = (*name.split(), "batch_invariant")[:2]
+    for value in (2, -1, 1.0, "yes", None, torch.tensor(True)):
+        text = error_message(lambda value=value: FLAGS[name](value), TypeError)
+        assert text == f"tcgemm.{function}: {option} is {value!r}, but it must be True or False."
+    for value in (0, False, np.bool_(False)):
+        FLAGS[name](value)
+    if name != "nn.Float8Linear":
+        for value in (1, True, np.bool_(True)):
+            FLAGS[name](value)
+
+
+INTEGERS = {
+    "pack_weight group_size": lambda value: tcgemm.pack_weight(torch.ones(4, 64), group_size=value),
+    "swap_linear group_size": lambda value: tcgemm.swap_linear(
+        nn.Linear(64, 4), to=tcgemm.nn.PackedLinear, group_size=value
+    ),
+    "nn.Float8Linear history": lambda value: tcgemm.nn.Float8Linear(4, 4, history=value),
+    "nn.SparseLinear24 refresh_every": lambda value: tcgemm.nn.SparseLinear24(
+        4, 4, learns=True, refresh_every=value
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(name):
+    function, option = name.split()
+    for value, mend in ((64.0, "64"), (0.5, "an int"), ("64", "an int"), (True, "an int")):
+        text = error_message(lambda value=value: INTEGERS[name](value), TypeError)
+        expected = f"tcgemm.{function}: {option} is {value!r}, but it must be an int; pass {mend}."
+        assert text == expected
+    for value in (64, np.int64(64)):
+        INTEGERS[name](value)
+
+
+NUMBERS = sorted(WAYS.keys() - {"quantized_linear"})
+
+
+@pytest.mark.parametrize("way", NUMBERS)
+def test_factors_are_constants(way):
+    for name in ("alpha", "beta")[: 1 + ("addmm" in way)]:
+        for factor in (torch.tensor(2.0), np.float32(2), np.int64(2), 2):
+            WAYS[way](**{name: factor})
+        leaf = torch.tensor(2.0, requires_grad=True)
+        text = error_message(lambda name=name: WAYS[way](**{name: leaf}))  # noqa: B023
+        assert text.startswith(f"tcgemm.{way.split()[0]}: {name} needs a gradient, but alpha and")
+        assert text.endswith(f"pass {name}.detach(), or multiply the tensors by it.")
+        for wrong, shown in ((2 + 0j, r"(2+0j)"), (torch.ones(2), "a tensor of shape (2,)")):
+            text = error_message(lambda name=name: WAYS[way](**{name: wrong}), TypeError)  # noqa: B023
+            assert f": {name} is {shown}, but it must be a number; pass a float" in text
+
+
+def test_factors_with_tangents_and_transforms():
+    def product(alpha):
+        return tcgemm.mm(A, B, alpha=alpha)
+
+    gradient = torch.func.grad(lambda alpha: product(alpha).sum())
+    for transform in (gradient, torch.func.jacrev(product)):
+        text = error_message(lambda transform=transform: transform(torch.tensor(2.0)))
+        assert text.startswith("tcgemm.mm: alpha needs a gradient")
+    with pytest.raises(RuntimeError, match="alpha needs a gradient"):
+        torch.func.jvp(product, (torch.tensor(2.0),), (torch.tensor(1.0),))
+
+
+def test_the_same_value_of_another_type_is_refused_too():
+    tcgemm.mm(A, B, alpha=2.0, batch_invariant=True)
+    assert "must be a number" in error_message(lambda: tcgemm.mm(A, B, alpha=2 + 0j), TypeError)
+    text = error_message(lambda: tcgemm.mm(A, B, alpha=2.0, batch_invariant=1.0), TypeError)
+    assert "batch_invariant is 1.0" in text
+
+
+def test_a_tensor_factor_is_read_at_each_call():
+    alpha = torch.tensor(2.0)
+    tcgemm.mm(A, B, alpha=alpha)
+    alpha.fill_(3.0)
+    torch.testing.assert_close(tcgemm.mm(A, B, alpha=alpha), 3 * (A @ B))
 
 
 @pytest.mark.parametrize("name", ["explain", "check_layout"])

@@ -98,6 +98,24 @@ def test_other_parts_of_an_inputs_storage(device, dtype):
         OPS.mm(whole[:, :32], b, out=whole[:, 31:63])
 
 
+@pytest.mark.parametrize("beta", [0, 2])
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+def test_out_may_be_c(name, beta):
+    a, b, c = torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.randn(2, 3, 5)
+    if name == "addmm":
+        a, b, c = a[0], b[0], c[0]
+    expected = getattr(torch, name)(c, a, b, beta=beta, out=c.clone())
+    assert getattr(tcgemm, name)(c, a, b, beta=beta, out=c) is c
+    torch.testing.assert_close(c, expected)
+
+
+def test_out_may_share_memory_with_a_c_that_is_not_read():
+    a, b, c = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
+    torch.testing.assert_close(tcgemm.addmm(c[0], a, b, beta=0, out=c), a @ b)
+    with pytest.raises(RuntimeError, match="out shares memory with c"):
+        tcgemm.addmm(c[0], a, b, out=c)
+
+
 @pytest.mark.parametrize("shape", [(0, 5, 4), (3, 0, 4), (3, 5, 0), (0, 0, 0)])
 def test_empty(shape):
     """K = 0 writes the epilogue of a zero product; an empty out is left as it is."""

@@ -43,7 +43,7 @@ void check(const Operator& op, const Arguments& arguments, Target target, Checke
   check_scales(op, checked);
   check_terms(op, checked);
   check_sparse(op, arguments, target, checked);
-  if (checked[Slot::out].view) check_out(op, checked);
+  if (checked[Slot::out].view) check_out(op, arguments, checked);
 }
 
 }  // namespace tcgemm::ops

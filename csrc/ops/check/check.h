@@ -79,7 +79,7 @@ void check_terms(const Operator& op, const CheckedGemm& checked);
 void check_single_sparse(const Operator& op, const CheckedGemm& checked);
 void check_sparse(const Operator& op, const Arguments& arguments, Target target,
                   CheckedGemm& checked);
-void check_out(const Operator& op, CheckedGemm& checked);
+void check_out(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 
 // Sets the prepared terms of b, and checks that its length follows from the shape and strides of
 // b.

@@ -5,7 +5,7 @@
 
 namespace tcgemm::ops {
 
-void check_out(const Operator& op, CheckedGemm& checked) {
+void check_out(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   CheckedOperand& operand = checked[Slot::out];
   const View& out = operand.view;
   if (out.scalar_type != scalar_type_of(checked.out_dtype))
@@ -24,6 +24,7 @@ void check_out(const Operator& op, CheckedGemm& checked) {
          "for example a new tensor from torch.empty.");
   if (is_meta(out)) return;  // meta tensors have no memory
   for (const Slot slot : kReadSlots) {
+    if (slot == Slot::c && arguments.beta == 0) continue;  // it is not read
     const View& input = checked[slot].view;
     if (input && share_memory(out, input))
       fail(name(op), ": out shares memory with ", input.name,

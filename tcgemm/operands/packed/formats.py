@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tcgemm.dtypes import E4M3
+from tcgemm.ops.arguments import integer
 from tcgemm.typing import PackedFormat, words
 
 _DTypes = tuple[torch.dtype, ...]
@@ -92,7 +93,9 @@ def format_of(function: str, name: object) -> Format:
 
 def check_group(function: str, form: Format, group_size: Any, k: int) -> None:
     """Raises RuntimeError unless the format has groups of this size, and they divide rows of k."""
-    if isinstance(group_size, bool) or group_size not in form.groups:
+    if group_size is not None:
+        integer(function.removeprefix("tcgemm."), "group_size", group_size)
+    if group_size not in form.groups:
         sizes = ", ".join("None (a whole row)" if g is None else str(g) for g in form.groups)
         raise RuntimeError(
             f"{function}: group_size is {group_size!r}, but the format {form.name!r} has groups of "

@@ -110,6 +110,7 @@ def pack_weight(
     n, k = w.shape
     size = form.default_group if group_size == "default" else group_size
     check_group(_NAME, form, size, k)
+    size = None if size is None else int(size)
     scale_dtype = dtypes.of(_NAME, "scale_dtype", scale_dtype, FLOATS)
     dtype = _scale_dtype(form, scale_dtype, w.dtype)
     if method not in words(PackMethod):

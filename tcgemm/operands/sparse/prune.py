@@ -13,7 +13,7 @@ from tcgemm import dtypes
 from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern
 from tcgemm.operands.sparse.positions import gather, keep, stored_elements
 from tcgemm.operands.sparse.tensor import SparseTensor24
-from tcgemm.ops.arguments import wrong_type
+from tcgemm.ops.arguments import check_flag, wrong_type
 from tcgemm.ops.kept import capturing
 from tcgemm.typing import PruneMethod, SparsePattern, words
 
@@ -140,6 +140,9 @@ def compress24(
     if has_torch_function_variadic(w):
         options = {"pattern": pattern, "prune": prune, "transposable": transposable}
         return handle_torch_function(compress24, (w,), w, **options, dense_gradient=dense_gradient)
+    flags = {"prune": prune, "transposable": transposable, "dense_gradient": dense_gradient}
+    for name, value in flags.items():
+        check_flag("compress24", name, value)
     pattern = _checked_pattern("compress24", w, pattern)
     if not prune and (torch.compiler.is_compiling() or capturing(w)):
         raise RuntimeError(
