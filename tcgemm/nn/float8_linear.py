@@ -99,7 +99,8 @@ class Float8Linear(Layer, torch.nn.Linear):
         constant_weights (bool): nothing is loaded early, because each call quantises the weight; in
             the block of tcgemm.constant_weights a write raises as in other layers.
 
-    Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features).
+    Shapes: x (..., in_features), of float16, bfloat16 or float32 -> (..., out_features). x may be
+        a jagged NestedTensor.
 
     Raises:
         RuntimeError: an option is none of these; x or the weight has another dtype or shape.

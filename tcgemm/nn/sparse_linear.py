@@ -253,6 +253,8 @@ class SparseLinear24(SparseState):
         if self.learns:
             if not _compiling():
                 self._check_weight()
+                if transforms_active() and is_wrapped_by_transform(self.weight):
+                    return self._transformed(input)
             if isinstance(input, torch.fx.Proxy):  # in fx.symbolic_trace
                 weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
                 is_constant = False
@@ -356,18 +358,26 @@ class SparseLinear24(SparseState):
     def _check_weight(self) -> None:
         """Raises RuntimeError for dense weights that mask24 does not support."""
         weight: Any = self.weight
-        if transforms_active() and is_wrapped_by_transform(weight):
-            raise RuntimeError(
-                f"{_NAME}: torch.func transforms the dense weight of a layer that learns, but it "
-                "has no derivatives per sample and no batches; transform to_linear(), or use "
-                "backward()."
-            )
         if is_dtensor(weight) and not (self._parts and self._parts.mesh == weight.device_mesh):
             raise RuntimeError(
                 f"{_NAME}: the weight is a DTensor, but a forward needs the whole weight; call "
                 "the module that fully_shard was applied to, or make the layer parallel with the "
                 "styles of tcgemm.integrations.tensor_parallel."
             )
+
+    def _transformed(self, input: Tensor) -> Tensor:
+        """The product for a weight that torch.func transforms, by operators of plain tensors: they
+        have derivatives per sample and batches."""
+        kept: Any = self.compressed
+        dense = self._dense()
+        ones = torch.ones_like(kept.values)
+        metadata, pattern = kept.metadata, kept.pattern
+        stored = torch.ops.tcgemm.decompress24.default(ones, metadata, dense.shape[1], pattern)
+        passed = self.gradient == "straight_through"
+        others = dense - dense.detach() if passed else torch.zeros_like(dense)
+        masked = torch.where(stored != 0, dense, others)
+        options: Any = self._epilogue(dense.dtype).keywords()
+        return functional.linear(input, masked, local_bias(self.bias, self._parts), **options)
 
     def _exported(self, input: Tensor) -> Tensor:
         """The product for torch.export and torch.jit.trace, by operators of plain tensors. It has

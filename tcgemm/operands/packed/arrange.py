@@ -189,7 +189,7 @@ def parts_of(packed: Tensor, order: Order, k: int) -> tuple[Parts, Layout]:
     features = _blocks(order.n, FEATURES) * FEATURES
     scales = packed[HEADER + size :].view(torch.float32)
     terms = scales.view(features // FEATURES, order.groups(k), order.terms, FEATURES)
-    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, features, -1)
+    terms = terms.permute(2, 0, 3, 1).reshape(order.terms, features, order.groups(k))
     terms = terms[:, : layout.n, : layout.groups]
     table = None
     if order.weight_format == "table4":

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from tcgemm.dtypes import E4M3, E5M2
 from tcgemm.operands.quant.weight import QuantizedWeight
-from tcgemm.ops import dispatch, fused_backward
+from tcgemm.ops import dispatch, fused_backward, nested
 from tcgemm.ops._torch_private import (
+    NestedTensor,
     SingleLevelFunction,
     any_autocast_enabled,
     any_requires_grad,
@@ -40,7 +41,8 @@ from tcgemm.ops.epilogue import Epilogue, Scales
 from tcgemm.ops.operators import Scaled
 from tcgemm.typing import Activation, Precision
 
-_NAME = "tcgemm.nn.Float8Linear"
+_LAYER = "nn.Float8Linear"
+_NAME = f"tcgemm.{_LAYER}"
 SOURCES = (torch.float16, torch.bfloat16, torch.float32)
 FORMATS = (E4M3, E4M3, E5M2)  # of x, of the weight and of the gradient
 X, WEIGHT, GRADIENT = range(3)
@@ -283,7 +285,17 @@ def float8_linear(
     activation: Activation | None,
     precision: Precision | None,
 ) -> Tensor:
-    """x (..., K), weight (N, K), bias (N,) -> (..., N), in x's dtype or autocast's."""
+    """x (..., K) or jagged (B, j, K), weight (N, K), bias (N,) -> (..., N) in x's dtype or
+    autocast's."""
+    if isinstance(x, NestedTensor):  # a jagged one: its rows
+        options = {"delayed": delayed, "activation": activation, "precision": precision}
+        return nested.linear(float8_linear, _LAYER, x, weight, bias, **options)
+    if x.is_nested:
+        raise RuntimeError(
+            f"{_NAME}: x is a nested tensor, but x must be a dense, strided tensor or a jagged "
+            "NestedTensor; make it with layout=torch.jagged, or call the layer for each part of "
+            "x.unbind()."
+        )
     if any_autocast_enabled():
         x, bias = dispatch.autocast(x, bias)
     arguments = (x, weight, bias, *delayed, activation, precision)
