@@ -27,7 +27,7 @@ from tcgemm.nn.sparse_state import SparseState
 from tcgemm.operands.sparse.fast_path import metadata_argument
 from tcgemm.operands.sparse.operators import refresh_forms
 from tcgemm.operands.sparse.parts import default_pattern
-from tcgemm.operands.sparse.positions import gather_common
+from tcgemm.operands.sparse.positions import dense_masked, gather_common
 from tcgemm.operands.sparse.prune import METHODS, prune24
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops import functional
@@ -254,7 +254,10 @@ class SparseLinear24(SparseState):
             if not _compiling():
                 self._check_weight()
                 if transforms_active() and is_wrapped_by_transform(self.weight):
-                    return self._transformed(input)
+                    dense, options = self._dense(), self._epilogue(self.weight.dtype).keywords()
+                    weight = dense_masked(dense, self.compressed, self.gradient)
+                    bias = local_bias(self.bias, self._parts)
+                    return functional.linear(input, weight, bias, **options)
             if isinstance(input, torch.fx.Proxy):  # in fx.symbolic_trace
                 weight = torch.ops.tcgemm.mask24.default(self.weight, self.compressed)
                 is_constant = False
@@ -364,20 +367,6 @@ class SparseLinear24(SparseState):
                 "the module that fully_shard was applied to, or make the layer parallel with the "
                 "styles of tcgemm.integrations.tensor_parallel."
             )
-
-    def _transformed(self, input: Tensor) -> Tensor:
-        """The product for a weight that torch.func transforms, by operators of plain tensors: they
-        have derivatives per sample and batches."""
-        kept: Any = self.compressed
-        dense = self._dense()
-        ones = torch.ones_like(kept.values)
-        metadata, pattern = kept.metadata, kept.pattern
-        stored = torch.ops.tcgemm.decompress24.default(ones, metadata, dense.shape[1], pattern)
-        passed = self.gradient == "straight_through"
-        others = dense - dense.detach() if passed else torch.zeros_like(dense)
-        masked = torch.where(stored != 0, dense, others)
-        options: Any = self._epilogue(dense.dtype).keywords()
-        return functional.linear(input, masked, local_bias(self.bias, self._parts), **options)
 
     def _exported(self, input: Tensor) -> Tensor:
         """The product for torch.export and torch.jit.trace, by operators of plain tensors. It has

@@ -214,7 +214,6 @@ def test_swapped_and_back():
     [
         ({"scaling": "static"}, r'scaling is \'static\', but there are "current" and "delayed"'),
         ({"history": 0}, r"history is 0, but it must be a number of steps, at least 1"),
-        ({"history": 2.0}, r"history is 2.0"),
         ({"precision": "high"}, r'precision is \'high\', but products in float8 have "promoted"'),
         ({"activation": "tanh"}, r'activation is "tanh"'),
     ],

@@ -93,3 +93,13 @@ def stored_elements(values: Tensor, metadata: Tensor, k: int, pattern: str) -> T
     """The mask (N, k) of the elements that have a position in the metadata."""
     ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
     return _OPS.decompress24.default(ones, metadata, k, pattern) != 0
+
+
+def dense_masked(dense: Tensor, kept: SparseTensor24, gradient: str) -> Tensor:
+    """The matrix with zeros beside the elements of the SparseTensor24 `kept`, dense and by operators
+    of plain tensors, which torch.func transforms. Its gradient is masked or straight_through."""
+    ones, k = torch.ones_like(kept.values), dense.shape[1]
+    stored = torch.ops.tcgemm.decompress24.default(ones, kept.metadata, k, kept.pattern)
+    passed = gradient == "straight_through"
+    others = dense - dense.detach() if passed else torch.zeros_like(dense)
+    return torch.where(stored != 0, dense, others)
