@@ -96,8 +96,8 @@ def stored_elements(values: Tensor, metadata: Tensor, k: int, pattern: str) -> T
 
 
 def dense_masked(dense: Tensor, kept: SparseTensor24, gradient: str) -> Tensor:
-    """The matrix with zeros beside the elements of the SparseTensor24 `kept`, dense and by operators
-    of plain tensors, which torch.func transforms. Its gradient is masked or straight_through."""
+    """The matrix with zeros beside the elements that `kept` has, by operators of plain tensors,
+    which torch.func transforms. Its gradient is masked or straight_through."""
     ones, k = torch.ones_like(kept.values), dense.shape[1]
     stored = torch.ops.tcgemm.decompress24.default(ones, kept.metadata, k, kept.pattern)
     passed = gradient == "straight_through"
