@@ -18,6 +18,8 @@ from tcgemm.ops._torch_private import check
 from tcgemm.ops.epilogue import ADDENDS
 from tcgemm.ops.operators import ALL, PLAIN, Operator
 
+_OPERANDS = tuple(row.torch for row in dtypes.TABLE)
+
 
 def _result_shape(op, arguments):
     a, b = arguments["a"], arguments["b"]
@@ -64,12 +66,34 @@ def check_devices(function: str, tensors: Mapping[str, torch.Tensor | None]) -> 
         )
 
 
+def _check_dtypes(function, operands):
+    """As check_operand_types of csrc/ops/check does."""
+    for name, tensor in operands.items():
+        if tensor.dtype not in _OPERANDS:
+            raise RuntimeError(
+                f"{function}: {name} is {tensor.dtype}, but a product takes torch.float16, "
+                "torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, "
+                "torch.float8_e5m2, torch.int8 and torch.uint8; convert both operands with "
+                ".to(...)."
+            )
+    (first, a), (second, b) = operands.items()
+    pair = {a.dtype, b.dtype}
+    if len(pair) > 1 and not (pair <= set(dtypes.FP8) or pair <= set(dtypes.INT8)):
+        raise RuntimeError(
+            f"{function}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have one "
+            "dtype (the two of float8 may be mixed, and so may int8 and uint8): convert one of "
+            "them with .to(...)."
+        )
+
+
 def _check_call(op, arguments):
     function = f"tcgemm.{op.name}" if op in PLAIN else "tcgemm"  # every function calls the others
     operands = dict(zip(op.operand_names, (arguments["a"], arguments["b"]), strict=True))
     tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     del tensors["a"], tensors["b"]
     check_devices(function, operands | tensors)
+    if op in _DENSE:
+        _check_dtypes(function, operands)
 
 
 def gemm(op: Operator, shape: Callable[..., Any] = _result_shape) -> Callable[..., Any]:
@@ -138,6 +162,7 @@ def register(op: Operator, shape: Callable[..., Any] = _result_shape) -> None:
 
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
+_DENSE = (*ALL, _GENERAL)  # the operators whose operands are a and b as they are
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
     register(_op)

@@ -1,7 +1,11 @@
 """A fake refuses in the same words whatever its kernel refuses before it computes a shape."""
 
+import itertools
+
 import pytest
 import torch
+
+import tcgemm
 
 from support.error_asserts import error_message
 
@@ -25,6 +29,38 @@ REFUSED = [
     (OPS.quantize.scaled, (W, W, E4M3), 'scale has shape (8, 16), but granularity "tensor" has'),
     (OPS.quantize.scaled, (W, W, E4M3, "row"), 'with granularity "row" has scales of shape (8, 1)'),
 ]
+
+
+DTYPES = [
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn),
+    *(torch.float8_e5m2, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64),
+    *(torch.bool, torch.complex64),
+]
+PRODUCTS = {
+    "mm": (tcgemm.mm, (4, 16), (16, 8)),
+    "bmm": (tcgemm.bmm, (2, 4, 16), (2, 16, 8)),
+    "matmul": (tcgemm.matmul, (2, 4, 16), (16, 8)),
+    "linear": (tcgemm.linear, (4, 16), (8, 16)),
+    "scales": (lambda a, b: OPS.scaled_mm(a, b, None, None), (4, 16), (16, 8)),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_pairs_of_dtypes(name):
+    function, *shapes = PRODUCTS[name]
+    for pair in itertools.product(DTYPES, repeat=2):
+        texts = []
+        for device in ("cpu", "meta"):
+            operands = [
+                torch.zeros(shape, dtype=dtype, device=device)
+                for shape, dtype in zip(shapes, pair, strict=True)
+            ]
+            try:
+                function(*operands)
+                texts.append(None)
+            except RuntimeError as error:
+                texts.append(str(error))
+        assert texts[0] == texts[1], pair
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
