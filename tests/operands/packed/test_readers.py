@@ -1,5 +1,6 @@
 """Weights in the layouts of other libraries have their values, bit by bit."""
 
+import json
 import math
 
 import numpy
@@ -45,7 +46,7 @@ def test_gptq(size, version):
     zeros[0, 0] = 16 if version == 1 else 0
     qweight, qzeros = layouts.gptq(codes, zeros, version)
     g_idx = torch.arange(K, dtype=torch.int32) // size
-    options = {"g_idx": g_idx, "version": version}
+    options = {"g_idx": g_idx, "version": version, "overflow": "keep"}
     w = packed.from_gptq(qweight, scales.t().contiguous(), qzeros, **options)
     assert (w.format, w.dtype) == ("int4", torch.float16)
     expected = layouts.grouped(codes, zeros, scales)
@@ -60,6 +61,56 @@ def test_gptq_without_zero_points():
     assert w.zero_points is None
     with_zeros = packed.from_gptq(qweight, scales.t(), qzeros)
     assert torch.equal(w.dequantize(), with_zeros.dequantize())
+
+
+@pytest.mark.parametrize("stored", [7, 8])
+@pytest.mark.parametrize("version", [1, 2])
+def test_zero_points_of_a_symmetric_file(version, stored):
+    """Programs write 8 everywhere and name it version 1, or 7 and name it version 2."""
+    codes, scales = random_codes(), random_scales(2)
+    qweight, _ = layouts.gptq(codes, torch.full((N, 2), 8), 1)
+    qzeros = layouts.pack_columns([[stored] * N] * 2)
+    middle = packed.from_gptq(qweight, scales.t())
+    arguments = (qweight, scales.t(), qzeros)
+    w = packed.from_gptq(*arguments, version=version, sym=True)
+    assert w.zero_points is None and torch.equal(w.codes, middle.codes)
+    zero = stored + 2 - version
+    if zero == 8:
+        for sym in (None, False):
+            w = packed.from_gptq(*arguments, version=version, sym=sym)
+            assert w.zero_points is None and torch.equal(w.codes, middle.codes)
+        return
+    text = error_message(lambda: packed.from_gptq(*arguments, version=version), RuntimeError)
+    assert text == (
+        f"tcgemm.packed.from_gptq: qzeros holds {stored} alone, so in version {version} every zero "
+        f"point is {zero}, but a symmetric file of version {3 - version} holds {stored}; pass "
+        f"sym=True or version={3 - version} if every zero point is 8, or sym=False if it is {zero}."
+    )
+    w = packed.from_gptq(*arguments, version=version, sym=False)
+    zeros = torch.full((N, 2), zero)
+    assert torch.equal(w.dequantize(torch.float32), layouts.grouped(codes, zeros, scales).float())
+
+
+def test_a_zero_point_of_0_in_version_1():
+    """GPTQModel subtracts 1 of each four bits from the word, and others from each zero point."""
+    codes, scales = random_codes(), random_scales(2)
+    zeros = torch.randint(0, 15, (N, 2))
+    zeros[0], zeros[1], zeros[15] = 0, 5, 0  # a carry inside of a word and out of it
+    qweight, qzeros = layouts.gptq(codes, zeros, 2)
+    whole = (qzeros.long() - 0x11111111).to(torch.int32)
+    w = packed.from_gptq(qweight, scales.t(), whole, overflow="carry")
+    assert torch.equal(w.dequantize(torch.float32), layouts.grouped(codes, zeros, scales).float())
+    _, each = layouts.gptq(codes, torch.where(zeros == 0, 16, zeros), 1)
+    for overflow, expected in (("wrap", zeros), ("keep", torch.where(zeros == 0, 16, zeros))):
+        w = packed.from_gptq(qweight, scales.t(), each, overflow=overflow)
+        values = layouts.grouped(codes, expected, scales).float()
+        assert torch.equal(w.dequantize(torch.float32), values)
+    text = error_message(lambda: packed.from_gptq(qweight, scales.t(), each), RuntimeError)
+    assert text == (
+        f"tcgemm.packed.from_gptq: qzeros of version 1 holds 15 at {int((zeros == 0).sum())} of 32 "
+        "places, which programs read as the zero point 16 or 0; pass overflow='keep' for 16, "
+        "'wrap' for 0, or 'carry' if GPTQModel converted the file from version 2."
+    )
 
 
 def test_groups_that_no_kernel_has_are_divided():
@@ -198,6 +249,22 @@ def test_int4_of_torchao(size):
     product_is_that_of(w)
 
 
+def test_symmetric_int4_of_torchao_has_no_offsets():
+    codes, scales = torch.randint(-8, 8, (N, K)), random_scales(2, torch.bfloat16)
+    w = packed.from_torchao(int4_tensor(codes, scales, torch.zeros(N, 2).bfloat16(), 128))
+    assert w.offsets is None
+    expected = codes.float() * scales.float().repeat_interleave(128, 1)
+    assert torch.equal(w.dequantize(torch.float32), expected)
+
+
+def test_awq_whose_zero_points_are_all_8_has_none():
+    codes, scales = random_codes(), random_scales(2)
+    qweight, qzeros = layouts.awq(codes, torch.full((N, 2), 8))
+    w = packed.from_awq(qweight, scales.t(), qzeros)
+    assert w.zero_points is None
+    assert torch.equal(w.codes, packed.from_awq(qweight, scales.t()).codes)
+
+
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("bits", [4, 8])
 def test_intx_of_torchao(bits, symmetric):
@@ -261,6 +328,15 @@ def state(**changes):
     return lambda: packed.from_bitsandbytes(BNB, values)
 
 
+def facts(**changes):
+    """The tensors of STATE without a prefix, with other facts; None removes one."""
+    own = {"shape": [N, K], "dtype": "float16", "quant_type": "nf4", "blocksize": 64} | changes
+    text = json.dumps({name: value for name, value in own.items() if value is not None})
+    tensors = {name.removeprefix("weight."): tensor for name, tensor in STATE.items()}
+    coded = torch.tensor(list(text.encode()), dtype=torch.uint8)
+    return tensors | {"quant_state.bitsandbytes__nf4": coded}
+
+
 ERRORS = {
     "no tensor": (
         lambda: packed.from_gptq(None, SCALES),
@@ -296,6 +372,22 @@ ERRORS = {
         lambda: packed.from_gptq(QWEIGHT, SCALES, version=3),
         "tcgemm.packed.from_gptq: version is 3, but there are 1 (the format 'gptq') and 2 "
         "('gptq_v2'); pass one of these.",
+    ),
+    "overflow": (
+        lambda: packed.from_gptq(QWEIGHT, SCALES, overflow="saturate"),
+        "tcgemm.packed.from_gptq: overflow is 'saturate', but it must be one of 'error', 'keep', "
+        "'wrap', 'carry'; pass one of these.",
+    ),
+    "sym": (
+        lambda: packed.from_gptq(QWEIGHT, SCALES, sym="yes"),
+        "tcgemm.packed.from_gptq: sym is 'yes', but it must be True, False or None; pass the "
+        "'sym' of the checkpoint's config.",
+    ),
+    "sym with other zero points": (
+        lambda: packed.from_gptq(QWEIGHT, SCALES, QZEROS, sym=True),
+        "tcgemm.packed.from_gptq: sym is True, so qzeros must hold 7 or 8 alone, but it holds "
+        "numbers from 0 to 0; pass sym=False if the zero points are part of the weight, or "
+        "qzeros=None if they are to be ignored.",
     ),
     "act-order": (
         lambda: packed.from_gptq(QWEIGHT, SCALES, g_idx=torch.arange(K).flip(0) // 128),
@@ -338,6 +430,35 @@ ERRORS = {
         "tcgemm.packed.from_bitsandbytes: state has no absmax, but only 'weight.quant_map', "
         "'weight.quant_state.bitsandbytes__nf4'; pass all tensors of the checkpoint that belong "
         "to the weight.",
+    ),
+    "two layers": (
+        lambda: packed.from_bitsandbytes(BNB, STATE | {"other.absmax": torch.ones(64)}),
+        "tcgemm.packed.from_bitsandbytes: state has 'weight.absmax' and 'other.absmax', so it has "
+        "tensors of two weights; pass those of one.",
+    ),
+    "no blocksize": (
+        lambda: packed.from_bitsandbytes(BNB, facts(blocksize=None)),
+        "tcgemm.packed.from_bitsandbytes: state has no blocksize among its facts (shape, dtype, "
+        "quant_type); pass all tensors of the checkpoint that belong to the weight.",
+    ),
+    "blocksize 0": (
+        lambda: packed.from_bitsandbytes(BNB, facts(blocksize=0)),
+        "tcgemm.packed.from_bitsandbytes: blocksize is 0, but it must be a positive number; pass "
+        "the tensors of the checkpoint.",
+    ),
+    "nested_blocksize": (
+        lambda: packed.from_bitsandbytes(
+            BNB, facts() | {"absmax": torch.zeros(64).byte(), "nested_absmax": torch.ones(1)}
+        ),
+        "tcgemm.packed.from_bitsandbytes: nested_blocksize is None, but it must be a positive "
+        "number; pass the tensors of the checkpoint.",
+    ),
+    "no facts": (
+        lambda: packed.from_bitsandbytes(
+            BNB, {**facts(), "quant_state.bitsandbytes__nf4": torch.zeros(3).byte()}
+        ),
+        "tcgemm.packed.from_bitsandbytes: quant_state.bitsandbytes__nf4 is no JSON; pass the "
+        "tensor of the checkpoint.",
     ),
     "bytes": (
         lambda: packed.from_bitsandbytes(BNB[:-1], STATE),

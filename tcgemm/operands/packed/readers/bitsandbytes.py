@@ -59,11 +59,11 @@ def from_bitsandbytes(
 
     Raises:
         TypeError: an argument is no tensor.
-        RuntimeError: a tensor is missing, or has another dtype or shape; or blocksize does not
-            divide K.
+        RuntimeError: a tensor or a fact is missing, or has another dtype or shape; state has
+            tensors of two weights; or blocksize does not divide K.
     """
     entry = _entry(state)
-    shape, blocksize = tuple(entry["shape"]), int(entry["blocksize"])
+    shape, blocksize = tuple(entry["shape"]), _positive(entry, "blocksize")
     if len(shape) != 2:
         raise RuntimeError(
             f"{_NAME}: the weight has shape {shape}, but a PackedWeight is a matrix (N, K); pass "
@@ -82,7 +82,7 @@ def from_bitsandbytes(
     check(_NAME, "quant_map", table, (torch.float32,), (ENTRIES,))
     scales = _scales(entry, n * k // blocksize).reshape(n, k // blocksize)
     codes = pack_nibbles(torch.stack([packed >> 4, packed & 15], -1).view(n, k))
-    name = "nf4" if table.cpu().equal(torch.tensor(NF4)) else "table"
+    name = "nf4" if table.cpu().equal(torch.tensor(NF4, device="cpu")) else "table"
     dtype = dtype or str(entry.get("dtype", "float16"))
     table = table.to(packed.device)
     return made(_NAME, name, codes, k, blocksize, dtype, scales=scales, table=table)
@@ -94,13 +94,42 @@ def _scales(entry: Mapping[str, Any], blocks: int) -> Tensor:
     if nested is None:
         check(_NAME, "absmax", absmax, (torch.float32,), (blocks,))
         return absmax
-    values, size = entry.get("nested_quant_map"), int(entry.get("nested_blocksize", 0))
+    values, size = entry.get("nested_quant_map"), _positive(entry, "nested_blocksize")
     check(_NAME, "absmax", absmax, (torch.uint8,), (blocks,))
     check(_NAME, "nested_quant_map", values, (torch.float32,), (_INDEXES,))
     check(_NAME, "nested_absmax", nested, (torch.float32,), (math.ceil(blocks / size),))
     spread = nested.repeat_interleave(size)[:blocks]
     values = values[absmax.int()]  # pyright: ignore[reportOptionalSubscript]
     return values * spread + float(entry.get("nested_offset", 0.0))
+
+
+def _positive(entry: Mapping[str, Any], name: str) -> int:
+    """A size of the facts."""
+    value = entry.get(name)
+    if not isinstance(value, int) or value < 1:
+        raise RuntimeError(
+            f"{_NAME}: {name} is {value!r}, but it must be a positive number; pass the tensors of "
+            "the checkpoint."
+        )
+    return value
+
+
+def _facts(name: str, tensor: Any) -> dict[str, Any]:
+    """What bitsandbytes saves as JSON beside the tensors."""
+    check(_NAME, name, tensor, (torch.uint8,), ("n",))
+    try:
+        facts = json.loads(bytes(tensor.tolist()))
+    except ValueError:
+        facts = None
+    if not isinstance(facts, dict):
+        raise RuntimeError(f"{_NAME}: {name} is no JSON; pass the tensor of the checkpoint.")
+    for fact in ("shape", "blocksize"):
+        if fact not in facts:
+            raise RuntimeError(
+                f"{_NAME}: state has no {fact} among its facts ({', '.join(facts)}); pass all "
+                "tensors of the checkpoint that belong to the weight."
+            )
+    return facts
 
 
 def _entry(state: Any) -> Mapping[str, Any]:
@@ -114,9 +143,15 @@ def _entry(state: Any) -> Mapping[str, Any]:
                 f"{_NAME}: state is {type(state).__name__}, but it must be the quant_state of a "
                 "Params4bit or a dict of tensors; pass one of these."
             ) from None
-    entry = {}
+    entry, names = {}, {}
     for name, tensor in state.items():
-        entry[_PREFIX if _PREFIX in name else name.rpartition(".")[2]] = tensor
+        short = _PREFIX if _PREFIX in name else name.rpartition(".")[2]
+        if short in entry:
+            raise RuntimeError(
+                f"{_NAME}: state has {names[short]!r} and {name!r}, so it has tensors of two "
+                "weights; pass those of one."
+            )
+        entry[short], names[short] = tensor, name
     for name in ("absmax", "quant_map", _PREFIX):
         if name not in entry:
             shown = f"{_PREFIX}nf4 (or fp4)" if name == _PREFIX else name
@@ -124,4 +159,4 @@ def _entry(state: Any) -> Mapping[str, Any]:
                 f"{_NAME}: state has no {shown}, but only {', '.join(map(repr, state)) or 'none'}; "
                 "pass all tensors of the checkpoint that belong to the weight."
             )
-    return entry | json.loads(bytes(entry[_PREFIX].tolist()))
+    return entry | _facts(names[_PREFIX], entry[_PREFIX])

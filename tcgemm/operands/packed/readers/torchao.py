@@ -43,7 +43,7 @@ def from_torchao(weight: Any, *, dtype: torch.dtype | str | None = None) -> Pack
             NVFP4Tensor.
         dtype (torch.dtype): the dtype of dequantize(); default: the weight's dtype.
 
-    An Int4Tensor becomes "int4" with offsets. An IntxUnpackedToInt8Tensor becomes "int4" with zero
+    An Int4Tensor becomes "int4" with offsets, or without where all are 0. An IntxUnpackedToInt8Tensor becomes "int4" with zero
     points, or without where all are 0, or "int8" where all are 0.
 
     Raises:
@@ -80,9 +80,11 @@ def _int4(weight: Any, dtype: Any) -> PackedWeight:
             "weight has act_pre_scale, which multiplies the input, and a PackedWeight has none; "
             "multiply the input by it, and pass the weight without"
         )
-    scales = weight.scale.t().contiguous()
-    parts = {"scales": scales, "offsets": weight.zero_point.t().to(scales.dtype).contiguous()}
-    codes = weight.qdata.view(torch.uint8) ^ _HIGH
+    scales, codes = weight.scale.t().contiguous(), weight.qdata.view(torch.uint8)
+    parts = {"scales": scales}
+    if bool(weight.zero_point.any()):
+        parts["offsets"] = weight.zero_point.t().to(scales.dtype).contiguous()
+        codes = codes ^ _HIGH
     return made(_NAME, "int4", codes, weight.shape[1], _group(weight), dtype, **parts)
 
 
