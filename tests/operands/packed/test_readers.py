@@ -297,6 +297,11 @@ def test_mx_and_nvfp4_of_torchao():
         tensor = nv.NVFP4Tensor.to_nvfp4(w, per_tensor_scale=scale, is_swizzled_scales=False)
         weight = packed.from_torchao(tensor)
         assert weight.format == "nvfp4" and torch.equal(weight.dequantize(), tensor.dequantize())
+    tensor.act_quant_kwargs = nv.QuantizeTensorToNVFP4Kwargs()
+    assert error_message(lambda: packed.from_torchao(tensor), RuntimeError) == (
+        "tcgemm.packed.from_torchao: weight quantises its input as well, and a PackedWeight does "
+        "not; pass another."
+    )
 
 
 QWEIGHT, SCALES = torch.zeros(K // 8, N, dtype=torch.int32), torch.ones(2, N)

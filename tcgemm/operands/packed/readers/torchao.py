@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tcgemm.operands.packed.weight import PackedWeight
 
 _NAME = "tcgemm.packed.from_torchao"
+_INPUT = "weight quantises its input as well, and a PackedWeight does not; pass another"
 _HIGH = 0x88  # flips the sign bits of two codes in a byte
 
 
@@ -43,8 +44,9 @@ def from_torchao(weight: Any, *, dtype: torch.dtype | str | None = None) -> Pack
             NVFP4Tensor.
         dtype (torch.dtype): the dtype of dequantize(); default: the weight's dtype.
 
-    An Int4Tensor becomes "int4" with offsets, or without where all are 0. An IntxUnpackedToInt8Tensor becomes "int4" with zero
-    points, or without where all are 0, or "int8" where all are 0.
+    An Int4Tensor becomes "int4" with offsets, or without where all are 0. An
+    IntxUnpackedToInt8Tensor becomes "int4" with zero points, or without where all are 0, or "int8"
+    where all are 0.
 
     Raises:
         RuntimeError: the weight has another class, other groups, or scales in the order of a
@@ -94,7 +96,7 @@ def _intx(weight: Any, dtype: Any) -> PackedWeight:
     parts = {"scales": weight.scale.contiguous()}
     symmetric = not bool(points.any())
     if weight.activation_quantization is not None:
-        _refuse("weight quantises its input as well, and a PackedWeight does not; pass another")
+        _refuse(_INPUT)
     if weight.target_dtype is torch.int8:
         if not symmetric:
             _refuse(
@@ -112,6 +114,8 @@ def _intx(weight: Any, dtype: Any) -> PackedWeight:
 
 def _scaled(weight: Any, size: int) -> torch.Tensor:
     """The scales (N, G) of a weight whose groups must have this size."""
+    if getattr(weight, "act_quant_kwargs", None) is not None:
+        _refuse(_INPUT)
     if weight.is_swizzled_scales:
         _refuse(
             "weight has scales in the order of a kernel (is_swizzled_scales); quantise without it"
