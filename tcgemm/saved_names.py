@@ -16,7 +16,9 @@ from tcgemm.operands.integers import BinaryTensor, Int4Tensor, binary_mm
 from tcgemm.operands.integers import binary as binary_tensor
 from tcgemm.operands.integers import int4 as int4_tensor
 from tcgemm.operands.packed import PackedWeight, pack_weight
+from tcgemm.operands.packed import view as packed_view
 from tcgemm.operands.packed import weight as packed_weight
+from tcgemm.operands.quant import weight as quantized_weight
 from tcgemm.operands.quant.linear import quantized_linear
 from tcgemm.operands.quant.quantize import dequantize, quantize
 from tcgemm.operands.sparse import SparseTensor24, compress24, prune24
@@ -28,10 +30,15 @@ from tcgemm.override import use
 restored_sparse_tensor24: Callable[..., SparseTensor24] = sparse_tensor.restored
 restored_prepared: Callable[..., prepared.Prepared] = prepared.restored
 restored_packed_weight: Callable[..., PackedWeight] = packed_weight.restored
+restored_packed_view: Callable[..., packed_view.PackedView] = packed_view.restored_view
+restored_quantized_weight: Callable[..., quantized_weight.QuantizedWeight] = (
+    quantized_weight.restored_quantized_weight
+)
 restored_int4_tensor: Callable[..., Int4Tensor] = int4_tensor.restored_int4
 restored_binary_tensor: Callable[..., BinaryTensor] = binary_tensor.restored_binary
 WRITTEN = (
     *("restored_sparse_tensor24", "restored_prepared", "restored_packed_weight"),
+    *("restored_packed_view", "restored_quantized_weight"),
     *("restored_int4_tensor", "restored_binary_tensor"),
 )
 PUBLIC: dict[str, Any] = {
@@ -61,7 +68,10 @@ PUBLIC: dict[str, Any] = {
 # contain no such tensors besides, and SparseTensor24 itself takes any tensors.
 SAFE: tuple[Callable[..., Any], ...] = (
     sparse_tensor.restored,
+    prepared.restored,
     packed_weight.restored,
+    packed_view.restored_view,
+    quantized_weight.restored_quantized_weight,
     int4_tensor.restored_int4,
     binary_tensor.restored_binary,
 )

@@ -139,7 +139,14 @@ class PackedLinear(StoredWeight):
         self._set_bias(bias)
         for name, tensor in stored.parts._asdict().items():
             self.register_buffer(name, tensor)
+        self._tensors_first()
         vars(self).update(dict.fromkeys(_OWN))
+
+    def _tensors_first(self) -> None:
+        """Puts the buffers that are None last. torch.export of torch 2.11 counts them as inputs of
+        the graph, so a buffer after one of them would have no input."""
+        for name in [name for name, buffer in self._buffers.items() if buffer is None]:
+            self._buffers[name] = self._buffers.pop(name)
 
     @classmethod
     def from_linear(
@@ -245,6 +252,7 @@ class PackedLinear(StoredWeight):
         back."""
         if self._buffers["codes"] is None and self._packed is not None:
             self._buffers["codes"] = self._packed.stored.parts.codes
+            self._tensors_first()
         self._return_borrowed()
         vars(self)["_packed"] = None
 
@@ -260,6 +268,7 @@ class PackedLinear(StoredWeight):
         """
         self.packed.release_codes()
         self._buffers["codes"] = None
+        self._tensors_first()
 
     def _layout(self) -> Layout:
         return Layout(self.format, self.out_features, self.in_features, self.group_size)

@@ -176,7 +176,15 @@ products[Prepared] = _multiply
 
 
 def restored(weight: torch.Tensor, transposed: bool) -> Prepared:
-    """The Prepared that a saved file stands for: the weight is prepared again."""
+    """The Prepared that a saved file stands for: the weight is prepared again.
+
+    Files may be damaged or forged, so both arguments are checked.
+    """
+    if not isinstance(transposed, bool):
+        raise RuntimeError(
+            f"tcgemm.Prepared: the saved object is damaged: transposed is {transposed!r}, but it "
+            "must be True or False; load another copy of the file."
+        )
     prepared = prepare(weight)
     return prepared.t() if transposed else prepared
 

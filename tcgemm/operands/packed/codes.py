@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tcgemm.operands.packed.parts import Layout, Parts, of_bytes
+from tcgemm.operands.packed.formats import E8M0
+from tcgemm.operands.packed.parts import Layout, Parts, bytes_of, of_bytes
 from tcgemm.operands.quant.weight import view_bytes
 
 MIDDLE = 8  # the code that stands for 0 where a code is unsigned and has no zero point
@@ -36,8 +37,21 @@ def unpack_nibbles(packed: Tensor, k: int) -> Tensor:
 
 def float_scales(parts: Parts, layout: Layout) -> Tensor:
     """The scales (N, G) in float32, times the scale that all groups share."""
-    scales = of_bytes(parts, layout.form).scales.float()
+    if layout.form.scales == (E8M0,):
+        scales = _powers(bytes_of(parts.scales))
+    else:
+        scales = of_bytes(parts, layout.form).scales.float()
     return scales if parts.global_scale is None else scales * parts.global_scale
+
+
+def _powers(exponents: Tensor) -> Tensor:
+    """The float32 values of bytes of float8_e8m0fnu, 2**(byte - 127), by the bits of float32.
+
+    torch.export of torch 2.11 saves no program that has this dtype.
+    """
+    bits = exponents.int() << 23
+    bits = bits.masked_fill(exponents == 0, 1 << 22)  # 2**-127 is subnormal
+    return bits.masked_fill(exponents == 255, 0x7F800001).view(torch.float32)  # NaN
 
 
 def code_values(codes: Tensor, parts: Parts, layout: Layout) -> Tensor:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from tcgemm.operands.packed.weight import PackedWeight
 from tcgemm.operands.quant.weight import DequantizedWeight
 from tcgemm.ops._torch_private import wrapper_subclass
 
 if TYPE_CHECKING:
     import torch
-
-    from tcgemm.operands.packed.weight import PackedWeight
 
 
 class PackedView(DequantizedWeight):
@@ -47,5 +48,21 @@ class PackedView(DequantizedWeight):
         packed = self.packed.to(dtype)
         return PackedView(packed if device is None else packed.to(device))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> PackedView:
+        return PackedView(copy.deepcopy(self.packed, memo))
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., PackedView], tuple[Any, ...]]:
+        return restored_view, (self.packed,)
+
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"PackedView({self.packed!r})"
+
+
+def restored_view(packed: PackedWeight) -> PackedView:
+    """The inverse of __reduce_ex__, for pickle and torch.load, with a check of its argument."""
+    if type(packed) is not PackedWeight:
+        raise RuntimeError(
+            f"tcgemm.nn.PackedLinear: the saved weight is damaged: it has {type(packed).__name__} "
+            "and no PackedWeight; load another copy of the file."
+        )
+    return PackedView(packed)

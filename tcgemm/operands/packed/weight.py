@@ -27,6 +27,7 @@ from tcgemm.ops.operands import Operand
 from tcgemm.typing import PackedFormat
 
 _NAME = "tcgemm.PackedWeight"
+_SHOWN = (*FLOATS, torch.float64)  # what dequantize() may have; double() of a layer asks for it
 FORMAT_VERSION = 1  # of saved objects
 
 
@@ -264,10 +265,11 @@ class PackedWeight(Operand):
         this object if nothing changes.
         """
         moved = torch.empty(0, dtype=self.dtype, device=self.device).to(*args, **kwargs)
-        if moved.dtype not in FLOATS:
+        if moved.dtype not in _SHOWN:
             raise RuntimeError(
                 f"{_NAME}.to: the dtype is {moved.dtype}, but dequantize() has torch.float16, "
-                "torch.bfloat16 or torch.float32; pass one of these, or call dequantize(dtype)."
+                "torch.bfloat16, torch.float32 or torch.float64; pass one of these, or call "
+                "dequantize(dtype)."
             )
         if (moved.dtype, moved.device) == (self.dtype, self.device):
             return self
@@ -318,7 +320,7 @@ def restored(
     sizes = (len(Parts._fields), len(Layout._fields))
     sound = isinstance(parts, tuple) and isinstance(layout, tuple)
     sound = sound and (len(parts), len(layout)) == sizes and isinstance(transposed, bool)
-    if version != FORMAT_VERSION or not sound or dtype not in FLOATS:
+    if version != FORMAT_VERSION or not sound or dtype not in _SHOWN:
         raise RuntimeError(
             f"{_NAME}: the saved weight has version {version!r} of the format, or is damaged, but "
             f"this tcgemm reads version {FORMAT_VERSION}; install the tcgemm that saved it, or "

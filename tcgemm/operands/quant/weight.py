@@ -10,11 +10,13 @@ give wrong results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from tcgemm.dtypes import QUANTIZED
 from tcgemm.operands.quant.quantize import dequantize
 from tcgemm.ops._torch_private import (
     is_mutable,
@@ -139,8 +141,35 @@ class QuantizedWeight(DequantizedWeight):
             values, scale = values.to(device), scale.to(device)
         return QuantizedWeight(values, scale, dtype)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> QuantizedWeight:
+        values, scale = copy.deepcopy((self.values, self.scale), memo)
+        return QuantizedWeight(values, scale, self.dtype)
+
+    def __reduce_ex__(
+        self, protocol: object
+    ) -> tuple[Callable[..., QuantizedWeight], tuple[Any, ...]]:
+        values = self.values.view(torch.uint8)  # pickle takes no float8
+        return restored_quantized_weight, (values, self.values.dtype, self.scale, self.dtype)
+
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return (
             f"QuantizedWeight(shape={tuple(self.shape)}, dtype={self.dtype}, "
             f"values={self.values.dtype}, device='{self.device}')"
         )
+
+
+def restored_quantized_weight(
+    values: Any, values_dtype: Any, scale: Any, dtype: Any
+) -> QuantizedWeight:
+    """The inverse of __reduce_ex__, for pickle and torch.load.
+
+    Files may be damaged or forged, so every argument is checked.
+    """
+    tensors = isinstance(values, torch.Tensor) and isinstance(scale, torch.Tensor)
+    sound = isinstance(dtype, torch.dtype) and values_dtype in QUANTIZED and tensors
+    if not sound or (values.dtype, scale.dtype, values.dim()) != (torch.uint8, torch.float32, 2):
+        raise RuntimeError(
+            f"{QuantizedWeight.LAYER}: the saved weight is damaged: it must have 8-bit values "
+            "(N, K) and float32 scales; load another copy of the file."
+        )
+    return QuantizedWeight(values.view(values_dtype), scale, dtype)

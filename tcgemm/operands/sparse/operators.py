@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 
+from tcgemm.operands.sparse.parts import DTYPES
 from tcgemm.operands.sparse.positions import (
     decompress,
     gather,
@@ -139,6 +140,12 @@ def _assembled(w, parts, transpose, pattern):
 def converted(w: SparseTensor24, dtype: torch.dtype) -> SparseTensor24:
     """The tensor with values of this dtype. "1:2" becomes "2:4" in other dtypes than float32,
     because two groups of two are a group of four."""
+    if dtype not in DTYPES:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: it is converted to {dtype}, but its values can be "
+            f"{', '.join(map(str, DTYPES))}; convert its to_dense(), or make the layer dense with "
+            "tcgemm.swap_linear(model, to=torch.nn.Linear) before."
+        )
     paired = w.pattern == "1:2" and dtype is not torch.float32
 
     def convert(values, metadata, _tiles):

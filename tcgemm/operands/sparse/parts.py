@@ -3,6 +3,8 @@ together."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -184,3 +186,19 @@ def check_version(version: object) -> None:
             f"tcgemm.SparseTensor24: the saved tensor has version {shown(version)} of the format, "
             f"but this tcgemm reads version {FORMAT_VERSION}; install the tcgemm that saved it."
         )
+
+
+def of_saved_bytes(values: Any, transpose: Any, dtype: Any) -> tuple[Any, Any]:
+    """The values of the matrix, and the parts of its transpose, of a file that has float8 values as
+    uint8. RuntimeError: it has not."""
+    pair = isinstance(transpose, tuple) and len(transpose) == 2
+    others = [transpose[0]] if pair else []
+    sound = isinstance(dtype, torch.dtype) and dtype.is_floating_point and dtype.itemsize == 1
+    for tensor in (values, *others):
+        sound = sound and isinstance(tensor, torch.Tensor) and tensor.dtype is torch.uint8
+    if not sound:
+        raise RuntimeError(
+            f"tcgemm.SparseTensor24: the saved tensor is damaged: its values are not bytes of "
+            f"{dtype}; load another copy of the file."
+        )
+    return values.view(dtype), (others[0].view(dtype), transpose[1]) if pair else transpose

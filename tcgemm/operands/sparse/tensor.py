@@ -30,6 +30,7 @@ from tcgemm.operands.sparse.parts import (
     check_transpose,
     check_version,
     default_pattern,
+    of_saved_bytes,
     shown,
     value_columns,
 )
@@ -355,11 +356,17 @@ class SparseTensor24(TensorOperand):
         return SparseTensor24(inner, outer_size, pattern, **options)
 
     def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        transpose = self.stored(True)[:2] if self.transposable else None
+        values, metadata, _ = self.stored()
+        transpose: Any = self.stored(True)[:2] if self.transposable else None
+        dtype = None
+        if self.dtype.is_floating_point and self.dtype.itemsize == 1:  # pickle takes no float8
+            dtype, values = self.dtype, values.view(torch.uint8)
+            if transpose is not None:
+                transpose = (transpose[0].view(torch.uint8), transpose[1])
         options = (self.transposed, bool(self.dense_gradient), self.requires_grad)
-        parts = (*self.stored()[:2], self.stored_shape[1], self.pattern, transpose)
+        parts = (values, metadata, self.stored_shape[1], self.pattern, transpose)
         parameter = getattr(self, "_is_param", False)
-        return restored, (FORMAT_VERSION, *parts, *options, parameter)
+        return restored, (FORMAT_VERSION, *parts, *options, parameter, dtype)
 
     @classmethod
     def instead(cls, argument: str) -> str:
@@ -428,12 +435,16 @@ def restored(
     dense_gradient: bool,
     leaf: bool,
     parameter: bool,
+    dtype: torch.dtype | None = None,
 ) -> SparseTensor24:
-    """The inverse of __reduce_ex__, for pickle and torch.load.
+    """The inverse of __reduce_ex__, for pickle and torch.load. dtype: the float8 dtype of values
+    that are saved as bytes.
 
     Files may be damaged or forged, so every argument is checked.
     """
     check_version(version)
+    if dtype is not None:
+        values, transpose = of_saved_bytes(values, transpose, dtype)
     flags = (transposed, dense_gradient, leaf, parameter)
     if not all(isinstance(flag, bool) for flag in flags):
         raise RuntimeError(

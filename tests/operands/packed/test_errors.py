@@ -223,7 +223,8 @@ PARTS = {
     "dtype of dequantize": (
         lambda: PACKED.to(torch.int8),
         "tcgemm.PackedWeight.to: the dtype is torch.int8, but dequantize() has torch.float16, "
-        "torch.bfloat16 or torch.float32; pass one of these, or call dequantize(dtype).",
+        "torch.bfloat16, torch.float32 or torch.float64; pass one of these, or call "
+        "dequantize(dtype).",
     ),
     "saved": (
         lambda: restored(2, (), (), torch.float16, False),
