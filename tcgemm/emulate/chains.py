@@ -47,7 +47,7 @@ class Chain(NamedTuple):
         b = torch.nn.functional.pad(b, (0, 0, 0, steps * mma.shape[2] - b.shape[-2]))
         if columns is not None:  # the zeros are the first of each group
             half = mma.group // 2
-            filler = torch.arange(stored, a.shape[-1], dtype=torch.int32)
+            filler = torch.arange(stored, a.shape[-1], dtype=torch.int32, device="cpu")
             filler = filler // half * mma.group + filler % half
             columns = torch.cat([columns, filler.expand(*columns.shape[:-1], -1)], dim=-1)
             columns = columns.expand(*batch, *columns.shape[-2:])

@@ -30,7 +30,9 @@ def sums(kernel: Kernel, a: Tensor, b: Tensor) -> Tensor:
     b = torch.nn.functional.pad(b, (0, 0, 0, fill))
 
     def of_warp(numbers: range) -> Tensor:
-        k = (torch.tensor(numbers, dtype=torch.long)[:, None] * depth + order).flatten()
+        k = (
+            torch.tensor(numbers, dtype=torch.long, device="cpu")[:, None] * depth + order
+        ).flatten()
         return chains.Chain(mma, a[..., k], b[..., k, :]).sums()
 
     return add_warps(kernel, blocks, of_warp)
@@ -49,4 +51,9 @@ def order_in_block(size: int) -> Tensor:
     """The elements of a block in the order in which instructions take them: of each half, 32 bits
     of every lane, or one element of more bits. `size`: bytes of an element."""
     word = max(1, 4 // size)  # elements of 32 bits
-    return torch.arange(BLOCK_BYTES // size).view(2, LANES, -1, word).transpose(1, 2).flatten()
+    return (
+        torch.arange(BLOCK_BYTES // size, device="cpu")
+        .view(2, LANES, -1, word)
+        .transpose(1, 2)
+        .flatten()
+    )

@@ -129,6 +129,10 @@ def _row(name: str, arch: str) -> Instruction:
 def _check_dtype(name: str, tensor: Tensor, expected: str, instruction: Instruction) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} is a {type(tensor).__name__}, but it must be a tensor.")
+    if tensor.is_meta:
+        raise ValueError(
+            f"{name} is on meta, so it has no values; pass a tensor of another device."
+        )
     if tensor.dtype is not TORCH[expected]:
         raise TypeError(
             f"{name} has dtype {tensor.dtype}, but {instruction.name} takes {TORCH[expected]}; "
@@ -197,8 +201,10 @@ def columns_of(row: Instruction, a: Tensor, metadata: Tensor | None) -> Tensor |
             f"metadata has positions that are not ascending within a group of {group}: tensor "
             "cores do not define the result of such an operand."
         )
-    index = torch.arange(stored // pair, dtype=torch.int32) // half * group + positions
-    offsets = torch.arange(pair, dtype=torch.int32)
+    index = (
+        torch.arange(stored // pair, dtype=torch.int32, device="cpu") // half * group + positions
+    )
+    offsets = torch.arange(pair, dtype=torch.int32, device="cpu")
     return (pair * index.unsqueeze(-1) + offsets).flatten(-2)
 
 
@@ -216,7 +222,7 @@ def multiply(
     """The product of checked operands by the library, with any arithmetic."""
     row = table.rows()[instruction.arch, instruction.name][1]
     shape = (*a.shape[:-1], b.shape[-1])
-    result = torch.empty(shape, dtype=TORCH[instruction.accumulator])
+    result = torch.empty(shape, dtype=TORCH[instruction.accumulator], device="cpu")
     tensors: dict[str, Tensor | None] = {"a": a, "b": b.mT, "c": c, "columns": columns}
     if promotion is not None:
         tensors |= {"factors_a": promotion.factors_a, "factors_b": promotion.factors_b}

@@ -77,7 +77,7 @@ def gemv_sums(kernel: Kernel, a: Tensor, packed: PackedWeight) -> Tensor:
     k = a.shape[-1]
 
     def of_warp(blocks: range) -> Tensor:
-        sums = torch.zeros(a.shape[0], weight.codes.shape[0])
+        sums = torch.zeros(a.shape[0], weight.codes.shape[0], device="cpu")
         for block in blocks:
             end = min((block + 1) * DEPTH, k)
             for first in range(block * DEPTH, end, min(weight.group, DEPTH)):

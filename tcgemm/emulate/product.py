@@ -109,8 +109,8 @@ def mm(
     out_dtype = out_dtype or dtypes.result(a.dtype)
     shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     if plan.config_index is None:  # nothing is launched
-        empty = _stored(torch.empty(shape, dtype=out_dtype), out)
-        return (empty, torch.zeros(())) if amax else empty
+        empty = _stored(torch.empty(shape, dtype=out_dtype, device="cpu"), out)
+        return (empty, torch.zeros((), device="cpu")) if amax else empty
     row_kernel = sums.Kernel(
         info.catalog()[plan.config_index],
         architecture(device),
@@ -158,6 +158,10 @@ def _check(
 ) -> None:
     """What explain accepts and mm does not."""
     for name, operand in (("a", a), ("b", b)):
+        if operand.device.type == "meta":
+            raise ValueError(
+                f"{name} is on meta, so it has no values; pass a tensor of another device."
+            )
         if isinstance(operand, PackedWeight):
             continue
         if not isinstance(operand, torch.Tensor):  # a Prepared

@@ -63,7 +63,7 @@ def sums(row: dict[str, Any], a: Rows, b: Rows, slices: int = 1) -> Tensor:
     steps = 4 if warpgroups == 2 else 1 if columns == 64 else 2  # of a chain of the first terms
     by_levels = columns <= (64 if warpgroups == 1 else 128)
     starts = range(0, left[0].shape[-1], kind.block)
-    result = torch.zeros(())
+    result = torch.zeros((), device="cpu")
     for first, last in slices_of(len(starts), slices):
         blocks = starts[first:last]
         result = result + _sums_of_blocks(kind, left, right, blocks, steps, by_levels)
@@ -75,14 +75,14 @@ def _sums_of_blocks(
 ) -> Tensor:
     """The sums of the blocks of k that begin at these elements."""
     per_sum = 8 if len(blocks) > 48 else 4
-    total = partial = torch.zeros(())
+    total = partial = torch.zeros((), device="cpu")
     for index, start in enumerate(blocks):
         part = slice(start, start + kind.block)
         of_a, of_b = ([term[..., part] for term in terms] for terms in (left, right))
         for value in chains(kind, steps * STEP, of_a, of_b):
             partial = partial + value
         if by_levels and index % per_sum == per_sum - 1:
-            total, partial = total + partial, torch.zeros(())
+            total, partial = total + partial, torch.zeros((), device="cpu")
     return partial + total if by_levels else partial
 
 
@@ -93,7 +93,7 @@ def rescaled(kind: Kind, sums: Tensor, a: Ranges, b: Ranges) -> Tensor:
 
 def inaccurate(kind: Kind, k: int, sums: Tensor, a: Ranges, b: Ranges) -> Tensor:
     """The accumulators whose results must be computed again: bool (..., M, N)."""
-    limit = torch.tensor(float(k)) * 2.0**kind.threshold
+    limit = torch.tensor(float(k), device="cpu") * 2.0**kind.threshold
     of_a, of_b = (
         (ranges.wide(kind.most_spread) * limit).where(ranges.finite, torch.inf) for ranges in (a, b)
     )

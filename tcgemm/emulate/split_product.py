@@ -94,7 +94,7 @@ def _computed_again(gpu: str, values: Tensor, is_inaccurate: Tensor, a: Rows, b:
         for first in range(0, m, TILE):
             rows = slice(first, first + TILE)
             tiles = [
-                torch.arange(col, min(col + TILE, n))
+                torch.arange(col, min(col + TILE, n), device="cpu")
                 for col in range(0, n, TILE)
                 if bool(matrix[rows, col : col + TILE].any())
             ]

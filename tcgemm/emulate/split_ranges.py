@@ -63,7 +63,7 @@ def statistics(ranges: Ranges, mn_major: bool, k: int) -> tuple[Tensor, Tensor]:
     """Of each statistics word: the wide rows that it counts, and whether a row is out of range."""
     rows = ranges.high.shape[-1]
     batch = ranges.high.numel() // rows
-    index = torch.arange(batch * rows)
+    index = torch.arange(batch * rows, device="cpu")
     if mn_major:
         columns = VECTOR << _log_strip_vectors(rows, k, batch)
         unit = index // rows * -(-rows // columns) + index % rows // columns
@@ -72,7 +72,7 @@ def statistics(ranges: Ranges, mn_major: bool, k: int) -> tuple[Tensor, Tensor]:
     words = min(int(unit[-1]) + 1, MOST_WORDS)  # a CTA or cluster has every so many units
     wide = ranges.wide(F16_SPREAD).flatten().long()
     out_of_range = (~ranges.finite | (ranges.high.abs() > MOST_EXPONENT)).flatten().long()
-    empty = torch.zeros(words, dtype=torch.int64)
+    empty = torch.zeros(words, dtype=torch.int64, device="cpu")
     counts = (empty.index_add(0, unit % words, flags) for flags in (wide, out_of_range))
     return next(counts), next(counts) > 0
 

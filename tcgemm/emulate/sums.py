@@ -104,7 +104,7 @@ def _of_groups(kernel: Kernel, chain: Chain) -> Tensor:
     groups = kernel.row["k_groups"]
     if groups == 1:
         return chain.sums()
-    block = torch.arange(chain.b.shape[-2]) // kernel.row["tile"][2]
+    block = torch.arange(chain.b.shape[-2], device="cpu") // kernel.row["tile"][2]
     masks = [block % groups == group for group in range(groups)]
     return _added([Chain(chain.mma, chain.a[..., k], chain.b[..., k, :]).sums() for k in masks])
 

@@ -91,7 +91,7 @@ def train(model: nn.Module, data: Data, epochs: int, seed: int) -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
-        order = torch.randperm(len(pixels), generator=generator).to(pixels.device)
+        order = torch.randperm(len(pixels), generator=generator, device="cpu").to(pixels.device)
         for batch in order.split(BATCH):
             with precision(data):
                 scores = model(pixels[batch])
@@ -158,8 +158,9 @@ def digits(device: str, epochs: int, seed: int) -> str | None:
         print(f"  {name:34}{accuracies[name]:6.2f} % of the test digits recognised")
 
     torch.manual_seed(seed)
-    hidden = [nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
-    baseline = nn.Sequential(*hidden, nn.Linear(HIDDEN, 10)).to(device)
+    sizes = ((64, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 10))
+    first, second, last = (nn.Linear(*size, device="cpu") for size in sizes)
+    baseline = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last).to(device)
     network = copy.deepcopy(baseline)
     tcgemm.swap_linear(network)
     for name, model in (("torch.nn.Linear", baseline), ("tcgemm.nn.Linear", network)):

@@ -139,8 +139,8 @@ def sample_rows(m: int, flops: float, budget: float) -> Tensor:
     exceed the budget."""
     count = m if flops <= budget else max(256, int(m * budget / flops))
     if count >= m:
-        return torch.arange(m)
-    return torch.linspace(0, m - 1, count, dtype=torch.float64).round().long()
+        return torch.arange(m, device="cpu")
+    return torch.linspace(0, m - 1, count, dtype=torch.float64, device="cpu").round().long()
 
 
 def error_ratio(

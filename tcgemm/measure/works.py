@@ -301,7 +301,9 @@ def largest(w: Tensor, pattern: SparsePattern) -> Tensor:
 def transposable_masks(device: torch.device | str) -> Tensor:
     """The 90 masks of a block with two elements in each row and column, (90, 16)."""
     rows = [row for row in itertools.product((0.0, 1.0), repeat=BLOCK) if sum(row) == 2]
-    every = torch.tensor(list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64)
+    every = torch.tensor(
+        list(itertools.product(rows, repeat=BLOCK)), dtype=torch.float64, device="cpu"
+    )
     return every[(every.sum(1) == 2).all(1)].flatten(1).to(device)
 
 

@@ -51,8 +51,8 @@ class Conv1D(ConstantWeights):
         self.nf, self.nx = nf, nx
         self.batch_invariant = batch_invariant
         self.constant_weights = constant_weights
-        self.weight = torch.nn.Parameter(torch.empty(nx, nf))
-        self.bias = torch.nn.Parameter(torch.zeros(nf))
+        self.weight = torch.nn.Parameter(torch.empty(nx, nf, device=None))
+        self.bias = torch.nn.Parameter(torch.zeros(nf, device=None))
         torch.nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -230,12 +230,12 @@ class Float8Linear(Layer, torch.nn.Linear):
 def _buffers(weight: Tensor, scaling: Float8Scaling, history: int) -> dict[str, Tensor]:
     if scaling != "delayed":
         return {}
-    options = {"dtype": torch.float32, "device": weight.device}
+    device, dtype = weight.device, torch.float32
     return {
-        "amax": torch.zeros(2, **options),
-        "gradient_amax": torch.zeros(1, **options),
-        "amax_history": torch.zeros(3, history, **options),
-        "scales": torch.ones(3, **options),
+        "amax": torch.zeros(2, dtype=dtype, device=device),
+        "gradient_amax": torch.zeros(1, dtype=dtype, device=device),
+        "amax_history": torch.zeros(3, history, dtype=dtype, device=device),
+        "scales": torch.ones(3, dtype=dtype, device=device),
     }
 
 

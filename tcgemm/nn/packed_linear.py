@@ -397,7 +397,7 @@ class PackedLinear(StoredWeight):
         form = format_of(_NAME, self.format)
         if len(tensors) == len(names):
             check_parts(_NAME, of_bytes(Parts(**tensors), form), self._layout())
-            own: Any = table_of(form)
+            own: Any = table_of(form, "cpu")
             has_own = form.table is not None and not tensors["table"].is_meta
             if has_own and not torch.equal(tensors["table"].cpu(), own):
                 raise RuntimeError(

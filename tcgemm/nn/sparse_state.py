@@ -104,12 +104,12 @@ class SparseState(CompressedBuffers):
             # FSDP1 may have moved the weight to the CPU, but not the positions.
             values = weight.mask(dense.to(metadata.device), transpose=False).values
         numbers = [FORMAT_VERSION, GROUPS[weight.pattern], self.in_features]
-        parts = (values, metadata, torch.tensor(numbers))
+        parts = (values, metadata, torch.tensor(numbers, device="cpu"))
         for name, tensor in zip(_PARTS, parts, strict=True):
             destination[f"{prefix}weight.{name}"] = tensor
         if self.refresh_every:
             numbers = [self._changes, self._is_changed]
-            destination[prefix + REFRESH] = torch.tensor(numbers, dtype=torch.int64)
+            destination[prefix + REFRESH] = torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
     def _before_load(self, loading: Loading) -> tuple[SparseTensor24 | None, Tensor | None]:
         state_dict, prefix = loading.state, loading.prefix

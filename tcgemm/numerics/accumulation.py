@@ -67,7 +67,7 @@ def in_parts(machine: Machine, name: str, a: Tensor, b: Tensor, length: int | No
         b.unflatten(0, (-1, length)).contiguous(),
         None,
     )
-    total = torch.zeros(parts.shape[1:])
+    total = torch.zeros(parts.shape[1:], device="cpu")
     for part in parts:
         total = total + part.float()
     return total

@@ -24,7 +24,7 @@ def draw(shape: tuple[int, int], data: str, dtype: torch.dtype, generator: Gener
     fill = torch.rand if data == "uniform" else torch.randn
     x = fill(shape, generator=generator, dtype=torch.float64)
     if data == "spread":
-        x *= 2.0 ** torch.randint(-_SPREAD, _SPREAD + 1, shape, generator=generator)
+        x *= 2.0 ** torch.randint(-_SPREAD, _SPREAD + 1, shape, generator=generator, device="cpu")
     if not dtype.is_floating_point:
         x = (x / x.abs().max().clamp(min=1e-30) * torch.iinfo(dtype).max).round()
         x = x.abs() if dtype is torch.uint8 else x

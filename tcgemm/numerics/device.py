@@ -92,7 +92,10 @@ def places(mma: Instruction, operand: str) -> tuple[Tensor, Tensor]:
     counts = dict(zip("abd", ptx.counts(mma), strict=True))
     width = max(1, 32 // ptx.BITS[element])  # elements of a register
     register, lane, index = torch.meshgrid(
-        torch.arange(counts[operand]), torch.arange(LANES), torch.arange(width), indexing="ij"
+        torch.arange(counts[operand], device="cpu"),
+        torch.arange(LANES, device="cpu"),
+        torch.arange(width, device="cpu"),
+        indexing="ij",
     )
     group, thread = lane // 4, lane % 4
     if operand == "a":
@@ -139,7 +142,7 @@ def multiply(mma: Instruction, target: str, a: Tensor, b: Tensor, c: Tensor | No
     batch, rows, columns = a.shape[:-2], a.shape[-2], b.shape[-1]
     dtype = TORCH[mma.accumulator]
     if c is None:
-        c = torch.zeros(*batch, rows, columns, dtype=dtype)
+        c = torch.zeros(*batch, rows, columns, dtype=dtype, device="cpu")
     of_a, of_b, of_d = (
         tiles(_bits(x.reshape(-1, *x.shape[-2:])).to(DEVICE), *shape)
         for x, shape in ((a, (m, k)), (b.mT, (n, k)), (c, (m, n)))

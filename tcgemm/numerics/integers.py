@@ -32,7 +32,9 @@ def draw(shape: tuple[int, int], input_type: str, seed: int) -> Tensor:
     """Uniform numbers of the whole range."""
     low, high = RANGES[input_type]
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(low, high + 1, shape, generator=generator).to(TORCH[input_type])
+    return torch.randint(low, high + 1, shape, generator=generator, device="cpu").to(
+        TORCH[input_type]
+    )
 
 
 def exact(instruction: emulate.Instruction, a: Tensor, b: Tensor) -> Tensor:
@@ -64,8 +66,8 @@ def run(machines: Sequence[Machine]) -> Table:
 
 def overflow() -> str:
     """A sentence on what happens beyond the range of s32."""
-    a = torch.ones(1, 32, dtype=torch.int8)
-    c = torch.full((1, 1), LARGEST, dtype=torch.int32)
+    a = torch.ones(1, 32, dtype=torch.int8, device="cpu")
+    c = torch.full((1, 1), LARGEST, dtype=torch.int32, device="cpu")
     name = INSTRUCTIONS[0]
     wrapped = emulate.mma(a, a.t(), c, instruction=name).item()
     clamped = emulate.mma(a, a.t(), c, instruction=name, satfinite=True).item()

@@ -94,7 +94,7 @@ def results(machine: Machine, figure: Figure) -> tuple[Tensor, Tensor]:
     second = y
     if figure.init == "low":
         x, y = lowered(x, figure.input), lowered(y, figure.input)
-    a, b, c = (torch.zeros(ROUNDS, *shape) for shape in ((16, 8), (8, 8), (16, 8)))
+    a, b, c = (torch.zeros(ROUNDS, *shape, device="cpu") for shape in ((16, 8), (8, 8), (16, 8)))
     a[:, 0, 0], b[:, 0, 0] = x, 1
     if figure.operation == "multiplication":
         b[:, 0, 0] = y

@@ -49,7 +49,11 @@ class Problem:
 
 
 def _evenly(size: int) -> Tensor:
-    return torch.linspace(0, size - 1, min(size, SAMPLE), dtype=torch.float64).round().long()
+    return (
+        torch.linspace(0, size - 1, min(size, SAMPLE), dtype=torch.float64, device="cpu")
+        .round()
+        .long()
+    )
 
 
 def _sampled(

@@ -22,7 +22,7 @@ class _NormalStream(ctypes.Structure):
 
 def normal_stream(count: int, seed: int = SEED) -> Tensor:
     """The first `count` numbers of the stream, float32."""
-    numbers = torch.empty(count)
+    numbers = torch.empty(count, device="cpu")
     call = _NormalStream(count, seed, numbers.data_ptr())
     lab_library.function("normal", _NormalStream)(ctypes.byref(call))
     return numbers

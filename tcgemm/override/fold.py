@@ -46,7 +46,7 @@ _FILES = sorted(Path(__file__).parent.glob("*.py"))
 def _decomposed(function: Callable[..., Any], dtype: torch.dtype) -> Graph:
     with without_modes(), torch.no_grad():
         traced = make_fx(lambda x: function(x), decomposition_table=inductor_decompositions())
-        graph_module = traced(torch.empty(2, 2, dtype=dtype))
+        graph_module = traced(torch.empty(2, 2, dtype=dtype, device="cpu"))
     graph_module.graph.eliminate_dead_code()
     return graph_module.graph
 

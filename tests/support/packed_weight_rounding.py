@@ -17,7 +17,7 @@ class Rules:
     def __init__(self, w, format, group, scale_dtype, *, zeros=False, mse=False, table=None):
         self.form = FORMATS[format]
         self.dtype, self.zeros = scale_dtype, zeros
-        self.table = table_of(self.form) if table is None else torch.tensor(table)
+        self.table = table_of(self.form, "cpu") if table is None else torch.tensor(table)
         self.limit = self.form.limit or float(self.table.abs().max())
         w = w.float().cpu()
         self.whole = self.global_scale(w) if format == "nvfp4" else None

@@ -221,7 +221,9 @@ def chain_words(name: str, addresses: Sequence[int]) -> torch.Tensor:
     """The buffer of operands for an access at these addresses, one for each lane that has one."""
     access = kernels_memory.ACCESSES[name]
     lanes = [addresses[lane % len(addresses)] for lane in range(32)]
-    contents, counts = (torch.zeros(kernels_memory.WORDS, dtype=torch.int64) for _ in range(2))
+    contents, counts = (
+        torch.zeros(kernels_memory.WORDS, dtype=torch.int64, device="cpu") for _ in range(2)
+    )
     for lane in range(32):
         if name.endswith("trans"):  # the low half of the register is row 2 t, column g
             place = addresses[2 * (lane % 4)] + 2 * (lane // 4)
@@ -236,7 +238,7 @@ def chain_words(name: str, addresses: Sequence[int]) -> torch.Tensor:
         if int(counts[word]) & (1 << shift) == 0:  # lanes with one address read one word
             contents[word] += lanes[lane] << shift
             counts[word] += 1 << shift
-    table = torch.tensor(lanes).repeat(kernels_memory.SLOTS)
+    table = torch.tensor(lanes, device="cpu").repeat(kernels_memory.SLOTS)
     return torch.cat([table, contents, counts])
 
 

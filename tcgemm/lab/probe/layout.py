@@ -61,7 +61,9 @@ def metadata_places(mma: Instruction, selector: int = 0) -> tuple[Tensor, Tensor
     In 16 and 32-bit types the halves of a word are rows g and g + 8, in others a word has one row.
     With selector 0 the first lanes of each four are read, as many as are needed, with 1 the next.
     """
-    lane, nibble = torch.meshgrid(torch.arange(32), torch.arange(8), indexing="ij")
+    lane, nibble = torch.meshgrid(
+        torch.arange(32, device="cpu"), torch.arange(8, device="cpu"), indexing="ij"
+    )
     lanes = groups(mma) // 4
     g, t = lane // 4, lane % 4 - selector * lanes
     is_read = (t >= 0) & (t < lanes)
@@ -74,9 +76,11 @@ def draw_metadata(
     mma: Instruction, generator: torch.Generator, selector: int = 0
 ) -> tuple[Tensor, Tensor]:
     """(random codes (16 rows, groups), the 32 words that have them)."""
-    codes = torch.tensor((0x4, 0xE) if mma.input == "tf32" else CODES)
-    contents = codes[torch.randint(len(codes), (16, groups(mma)), generator=generator)]
-    filler = codes[torch.randint(len(codes), (32, 8), generator=generator)]
+    codes = torch.tensor((0x4, 0xE) if mma.input == "tf32" else CODES, device="cpu")
+    contents = codes[
+        torch.randint(len(codes), (16, groups(mma)), generator=generator, device="cpu")
+    ]
+    filler = codes[torch.randint(len(codes), (32, 8), generator=generator, device="cpu")]
     row, group, is_read = metadata_places(mma, selector)
     row, group = (torch.where(is_read, index, 0) for index in (row, group))
     return contents, words_of(torch.where(is_read, contents[row, group], filler))
@@ -84,7 +88,7 @@ def draw_metadata(
 
 def words_of(nibbles: Tensor) -> Tensor:
     """(32 lanes, 8 nibbles) -> 32 words of 32 bits."""
-    return (nibbles.to(torch.int64) << torch.arange(0, 32, 4)).sum(-1).to(torch.int32)
+    return (nibbles.to(torch.int64) << torch.arange(0, 32, 4, device="cpu")).sum(-1).to(torch.int32)
 
 
 def logical(mma: Instruction, row: Tensor, column: Tensor, codes: Tensor) -> Tensor:
@@ -106,8 +110,8 @@ def expected(mma: Instruction, codes: Tensor | None) -> Tensor:
     row, column = (x.flatten() for x in device.places(mma, "a"))
     k = column if codes is None else logical(mma, row, column, codes)
     n_b, k_b = (x.flatten() for x in device.places(mma, "b"))
-    place = torch.empty(mma.shape[1], mma.shape[2], dtype=torch.int64)
-    place[n_b, k_b] = torch.arange(n_b.numel())
+    place = torch.empty(mma.shape[1], mma.shape[2], dtype=torch.int64, device="cpu")
+    place[n_b, k_b] = torch.arange(n_b.numel(), device="cpu")
     row_d, column_d = (x.flatten() for x in device.places(mma, "d"))
     place_of_b = place[column_d[None], k[:, None]]
     return torch.where(row_d[None] == row[:, None], place_of_b, -1)
@@ -117,12 +121,14 @@ def search(mma: Instruction, run: Run, words: Tensor | None) -> Tensor:
     """The same as the instruction computes it."""
     shape = device.places(mma, "a")[0].shape
     count = shape.numel()
-    unit_matrices = torch.eye(count, dtype=torch.int32).view(count, *shape).to(TORCH[mma.input])
+    unit_matrices = (
+        torch.eye(count, dtype=torch.int32, device="cpu").view(count, *shape).to(TORCH[mma.input])
+    )
     a = device.pack(unit_matrices, mma.input)
-    of_b = torch.arange(device.places(mma, "b")[0].numel())
+    of_b = torch.arange(device.places(mma, "b")[0].numel(), device="cpu")
     base = BASES.get(mma.input_b, 2)
     offset = int(base > 2)  # so that no element is zero, if there are more digits than 0 and 1
-    total, is_hit = torch.zeros(1, dtype=torch.int64), None
+    total, is_hit = torch.zeros(1, dtype=torch.int64, device="cpu"), None
     if base == 2:
         is_hit = _values(mma, run(a, _pack_b(mma, torch.ones_like(of_b)), words)) != 0
     power = 1
@@ -150,16 +156,18 @@ def _values(mma: Instruction, words: Tensor) -> Tensor:
 
 def acting(mma: Instruction, run: Run) -> Tensor:
     """The row that each nibble of the metadata changes, (32 lanes, 8 nibbles); -1: none."""
-    base = torch.full((32, 8), CODES[0])
+    base = torch.full((32, 8), CODES[0], device="cpu")
     variants = base.repeat(257, 1, 1)
-    index = torch.arange(256)
+    index = torch.arange(256, device="cpu")
     variants[1 + index, index // 8, index % 8] = CODES[-1]
     words = torch.stack([words_of(variant) for variant in variants])
     shape = device.places(mma, "a")[0].shape
-    ones = torch.ones(257, *shape, dtype=torch.int32).to(TORCH[mma.input])
+    ones = torch.ones(257, *shape, dtype=torch.int32, device="cpu").to(TORCH[mma.input])
     b = device.places(mma, "b")[0]
     generator = torch.Generator().manual_seed(0)
-    digits = torch.randint(1, min(BASES[mma.input_b], 16), (b.numel(),), generator=generator)
+    digits = torch.randint(
+        1, min(BASES[mma.input_b], 16), (b.numel(),), generator=generator, device="cpu"
+    )
     result = _values(mma, run(device.pack(ones, mma.input), _pack_b(mma, digits), words))
     row = device.places(mma, "d")[0].flatten()
     is_changed = result[1:] != result[0]
@@ -202,7 +210,7 @@ def runner(mma: Instruction, target: str, selector: int) -> Run:
     def run(a: Tensor, b: Tensor, words: Tensor | None) -> Tensor:
         tiles, registers = a.shape[0], device.places(mma, "d")[0].shape[0]
         dtype = torch.int64 if mma.accumulator == "f64" else torch.int32
-        result = torch.zeros(tiles, registers, device.LANES, dtype=dtype)
+        result = torch.zeros(tiles, registers, device.LANES, dtype=dtype, device="cpu")
         for start in range(0, tiles, TILES):
             part = a[start : start + TILES].to(device.DEVICE)
             count = part.shape[0]

@@ -130,7 +130,10 @@ def places(mma: Instruction, operand: str) -> tuple[Tensor, Tensor]:
     width = 32 // bits
     number = REGISTERS if operand == "a" else COLUMNS * ROWS * bits // 32 // THREADS
     register, thread, index = torch.meshgrid(
-        torch.arange(number), torch.arange(THREADS), torch.arange(width), indexing="ij"
+        torch.arange(number, device="cpu"),
+        torch.arange(THREADS, device="cpu"),
+        torch.arange(width, device="cpu"),
+        indexing="ij",
     )
     row, t = 16 * (thread // 32) + thread % 32 // 4, thread % 4
     if operand == "a":
@@ -150,8 +153,10 @@ def of_a(mma: Instruction, from_registers: bool) -> tuple[Tensor, Tensor, Tensor
     """(place, row, column) of each element of a."""
     if from_registers:
         row, column = (index.flatten() for index in places(mma, "a"))
-        return torch.arange(row.numel()), row, column
-    row, column = torch.meshgrid(torch.arange(ROWS), torch.arange(mma.stored), indexing="ij")
+        return torch.arange(row.numel(), device="cpu"), row, column
+    row, column = torch.meshgrid(
+        torch.arange(ROWS, device="cpu"), torch.arange(mma.stored, device="cpu"), indexing="ij"
+    )
     row, column = row.flatten(), column.flatten()
     return swizzled(row, column, ptx.BITS[mma.input]), row, column
 
@@ -159,7 +164,7 @@ def of_a(mma: Instruction, from_registers: bool) -> tuple[Tensor, Tensor, Tensor
 def metadata_places(mma: Instruction, selector: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """(row, group, is it read?) of each thread and nibble: in each warp as of mma.sp."""
     row, group, is_read = layout.metadata_places(mma, selector)
-    first = 16 * torch.arange(WARPS).repeat_interleave(32)[:, None]
+    first = 16 * torch.arange(WARPS, device="cpu").repeat_interleave(32)[:, None]
     return row.repeat(WARPS, 1) + first, group.repeat(WARPS, 1), is_read.repeat(WARPS, 1)
 
 
@@ -185,9 +190,10 @@ def _one_hot(mma: Instruction, at: Tensor, words: int) -> Tensor:
     """(places, words): a with a 1 at one place; on the GPU."""
     bits = ptx.BITS[mma.input]
     width = 32 // bits
-    bits_of_one = int(_word(torch.tensor([1] + [0] * (width - 1)), mma.input))
+    bits_of_one = int(_word(torch.tensor([1] + [0] * (width - 1), device="cpu"), mma.input))
     words_of_a = torch.zeros(at.numel(), words, dtype=torch.int32, device=device.DEVICE)
-    contents = torch.tensor(bits_of_one) << (at % width * bits)  # int64, whose low half is the word
+    one = torch.tensor(bits_of_one, device="cpu")
+    contents = one << (at % width * bits)  # int64, whose low half is the word
     return words_of_a.scatter_(
         1,
         (at // width)[:, None].to(device.DEVICE),
@@ -208,7 +214,7 @@ def search(mma: Instruction, run: Run, words: Tensor | None, from_registers: boo
     """What expected() should be, as the instruction computes it; on the GPU."""
     at, _, _ = of_a(mma, from_registers)
     a = _one_hot(mma, at, _words_of_a(from_registers))
-    numbers = torch.arange(8 * COLUMNS * ROW // ptx.BITS[mma.input_b])
+    numbers = torch.arange(8 * COLUMNS * ROW // ptx.BITS[mma.input_b], device="cpu")
     base = layout.BASES.get(mma.input_b, 2)
     offset = int(base > 2)  # so that no element is zero, if there are more digits than 0 and 1
     is_hit = None
@@ -228,17 +234,17 @@ def search(mma: Instruction, run: Run, words: Tensor | None, from_registers: boo
 def acting(mma: Instruction, run: Run, from_registers: bool) -> Tensor:
     """The row that each nibble of the metadata changes, (threads, 8 nibbles); -1: none."""
     count = THREADS * 8
-    variants = torch.full((count + 1, THREADS, 8), layout.CODES[0])
-    index = torch.arange(count)
+    variants = torch.full((count + 1, THREADS, 8), layout.CODES[0], device="cpu")
+    index = torch.arange(count, device="cpu")
     variants[1 + index, index // 8, index % 8] = layout.CODES[-1]
     words = layout.words_of(variants)
     width = 32 // ptx.BITS[mma.input]
-    ones = _word(torch.ones(width), mma.input).to(device.DEVICE)
+    ones = _word(torch.ones(width, device="cpu"), mma.input).to(device.DEVICE)
     a = ones.expand(count + 1, _words_of_a(from_registers)).contiguous()
     generator = torch.Generator().manual_seed(0)
     number = 8 * COLUMNS * ROW // ptx.BITS[mma.input_b]
     most = min(layout.BASES[mma.input_b], 16)
-    b = _word(torch.randint(1, most, (number,), generator=generator), mma.input_b)
+    b = _word(torch.randint(1, most, (number,), generator=generator, device="cpu"), mma.input_b)
     result = _values(mma, run(a, b, words))
     row = places(mma, "d")[0].flatten().to(result.device)
     rows_of = torch.where(result[1:] != result[0], row[None], -1)

@@ -117,7 +117,7 @@ def kernel(mma: Instruction, target: str) -> str:
 
 def digits(count: int, base: int) -> Tensor:
     """(digits, numbers below count), the lowest digit first."""
-    numbers, columns = torch.arange(count), []
+    numbers, columns = torch.arange(count, device="cpu"), []
     while not columns or base ** len(columns) < count:
         columns.append(numbers // base ** len(columns) % base)
     return torch.stack(columns)
@@ -125,7 +125,7 @@ def digits(count: int, base: int) -> Tensor:
 
 def number_of(values: Tensor, base: int) -> Tensor:
     """(digits, ..) -> the numbers."""
-    powers = base ** torch.arange(values.shape[0])
+    powers = base ** torch.arange(values.shape[0], device="cpu")
     return (values * powers.view(-1, *[1] * (values.dim() - 1))).sum(0)
 
 
@@ -180,11 +180,13 @@ def check(mma: Instruction, run: Run) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     matrices = {}
     for operand in OPERANDS:
-        matrix = torch.randint(0, MOST, (tiles, _size(mma, operand)), generator=generator)
+        matrix = torch.randint(
+            0, MOST, (tiles, _size(mma, operand)), generator=generator, device="cpu"
+        )
         matrix %= min(_base(types[operand]), MOST)
         matrix[: numbers[operand].shape[0]] = numbers[operand]
         matrices[operand] = matrix.view(tiles, *shape(mma, operand))
-    own = torch.zeros(tiles, places, dtype=torch.int64)
+    own = torch.zeros(tiles, places, dtype=torch.int64, device="cpu")
     own[: numbers["fragment"].shape[0]] = numbers["fragment"]
     own = own.view(tiles, counts["c"], device.LANES, width)
     fragments, product, stored_tile = run(
@@ -202,7 +204,7 @@ def check(mma: Instruction, run: Run) -> dict[str, Any]:
     values = matrix_of(stored_tile, types["c"])[: numbers["fragment"].shape[0]]
     stored_places = number_of(values, _base(types["c"])).flatten().clamp(0, places - 1)
     c_numbers = element_numbers["c"].flatten()[stored_places]
-    errors += int((c_numbers != torch.arange(stored_places.numel())).sum())
+    errors += int((c_numbers != torch.arange(stored_places.numel(), device="cpu")).sum())
     a, b, c = (matrices[operand][-1] for operand in OPERANDS)
     errors += int((matrix_of(product[-1], types["c"]) != a @ b.mT + c).sum())
     as_mma = [operand for operand in OPERANDS if _is_mma(mma, operand, element_numbers[operand])]

@@ -72,8 +72,8 @@ class Session:
             values = torch.randn(size // dtype.itemsize, device=DEVICE, generator=generator)
             bits = values.to(dtype).view(torch.int32)
         else:
-            options = {"dtype": torch.int32, "device": DEVICE, "generator": generator}
-            bits = torch.randint(-(2**31), 2**31 - 1, (size // 4,), **options)
+            options = {"dtype": torch.int32, "generator": generator}
+            bits = torch.randint(-(2**31), 2**31 - 1, (size // 4,), device=DEVICE, **options)
         self.data.copy_(bits)
         self.data[: CELL // 4] = METADATA
 

@@ -115,7 +115,7 @@ def check_group(function: str, form: Format, group_size: Any, k: int) -> None:
         )
 
 
-def table_of(form: Format, device: torch.device | str | None = None) -> torch.Tensor | None:
+def table_of(form: Format, device: torch.device | str) -> torch.Tensor | None:
     """The code book of a format as a tensor; None if it has none of its own."""
     if form.table is None:
         return None

@@ -318,10 +318,9 @@ def _norm(w, ord=2, dim=None, keepdim=False, *, dtype=None):
 def _new_empty_strided(w, size, stride, **options):
     if tuple(size) == tuple(w.shape) and tuple(stride) == w.stride() and not any(options.values()):
         return with_values(w, lambda values, _: torch.empty_like(values))
-    options = {"dtype": w.dtype, "device": w.device} | {
-        name: value for name, value in options.items() if value is not None
-    }
-    return torch.empty_strided(size, stride, **options)
+    options = {name: value for name, value in options.items() if value is not None}
+    dtype, device = options.pop("dtype", w.dtype), options.pop("device", w.device)
+    return torch.empty_strided(size, stride, dtype=dtype, device=device, **options)
 
 
 def _sum(operator):
