@@ -23,6 +23,8 @@ BLOCK = [128, 128]
 STRATEGIES = {"tensor": "tensor", "channel": "row", "block": "128x128"}
 TYPES = {("float", 8): "float8_e4m3fn", ("int", 8): "int8"}
 _NAME = "TcgemmConfig.of"
+# The beginnings of names of scales of activations, which QuantLinear computes itself.
+_ACTIVATIONS = ("input_", "output_", "activation_", "q_", "k_", "v_")
 
 
 def options_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,16 +91,22 @@ def _group(group: Mapping[str, Any]) -> tuple[str, str]:
     return TYPES[kind], STRATEGIES[strategy]
 
 
-def scaled_modules(files: Iterable[Any], suffix: str) -> list[str]:
-    """The names of the modules that have such a scale in files of safetensors."""
-    modules = []
+def scaled_modules(files: Iterable[Any], suffix: str) -> tuple[list[str], list[str]]:
+    """The names of the modules that have such a scale in files of safetensors, and the names of
+    all other scales of weights."""
+    modules, others = [], []
     for file in files:
         if not str(file).endswith(".safetensors"):
             raise ValueError(f"{file} is no file of safetensors, so its scales are not found.")
         with safe_open(str(file), framework="pt") as opened:
             names = [name.rpartition(".") for name in opened.keys()]  # noqa: SIM118
         modules += [module for module, _, last in names if last == suffix]
-    return modules
+        others += [
+            f"{module}.{last}"
+            for module, _, last in names
+            if "scale" in last and last != suffix and not last.startswith(_ACTIVATIONS)
+        ]
+    return modules, others
 
 
 def has(modules: Sequence[str], name: str) -> bool:
@@ -121,6 +129,22 @@ def check_all_read(modules: Sequence[str], read: Sequence[str], unused: Iterable
             f"The checkpoint has 8-bit weights of {len(left)} modules that are no linear layers of "
             f"this model, such as {left[0]}; their scales would be lost. Load it by its own method."
         )
+
+
+def check_other_scales(
+    scales: Sequence[str], model: torch.nn.Module, unused: Iterable[str], method: str
+) -> None:
+    """ValueError: the checkpoint has a scale by a name that neither the method nor the model has,
+    so 8-bit values would be read without it."""
+    patterns = [re.compile(pattern) for pattern in unused]
+    own = {name.rpartition(".")[2] for name in model.state_dict()}
+    for scale in scales:
+        last = scale.rpartition(".")[2]
+        if last not in own and not any(pattern.search(scale) for pattern in patterns):
+            raise ValueError(
+                f"The checkpoint has {scale}, but the scales of the method {method!r} have the "
+                f"name {READERS[method]}, so no layer takes it. Load it by its own method."
+            )
 
 
 def as_scale(scale: Tensor, own: Tensor, name: str) -> Tensor:

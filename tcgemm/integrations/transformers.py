@@ -275,10 +275,12 @@ class TcgemmQuantizer(HfQuantizer):
             return
         if self._config.checkpoint == METHOD:
             return self._swap(model)
-        suffix = checkpoints.READERS[self._config.checkpoint]
-        scaled = checkpoints.scaled_modules(checkpoint_files or (), suffix)
-        self._swap(model, scaled)
+        method = self._config.checkpoint
+        suffix = checkpoints.READERS[method]
+        scaled, others = checkpoints.scaled_modules(checkpoint_files or (), suffix)
         unused = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+        checkpoints.check_other_scales(others, model, unused, method)
+        self._swap(model, scaled)
         checkpoints.check_all_read(scaled, self.report.swapped, unused)
 
     def _process_model_after_weight_loading(self, model: Any, **_others: Any) -> Any:

@@ -360,6 +360,12 @@ class PackedLinear(StoredWeight):
         weight = state_dict.pop(prefix + "weight", None)
         try:
             if isinstance(weight, torch.Tensor):
+                for name in _PARTS:
+                    if prefix + name in state_dict:
+                        raise RuntimeError(
+                            f"{_NAME}: the state has {prefix}weight, which is packed while it is "
+                            f"loaded, and {prefix + name} as well; leave one of them out."
+                        )
                 parts = self._pack(weight).stored.parts.tensors()
             else:
                 parts = self._checked(state_dict, prefix)

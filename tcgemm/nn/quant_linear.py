@@ -230,6 +230,21 @@ class QuantLinear(StoredWeight):
     def _saved(self) -> dict[str, Tensor]:
         return {"weight": self._values(), "weight_scale": self.weight_scale}
 
+    def _check_scales(self, state_dict: dict[str, Any], prefix: str, weight: Tensor) -> None:
+        """StateError: the state has a scale of the weight that the layer would not use."""
+        own = prefix + "weight_scale"
+        if weight.dtype in SOURCES and own in state_dict:
+            raise StateError(
+                f"{prefix}weight is {weight.dtype}, which is quantised while it is loaded, but the "
+                f"state has {own} as well; load the 8-bit values, or leave the scale out."
+            )
+        others = [key for key in state_dict if key.startswith(own) and key != own]
+        if weight.dtype is self.dtype and own not in state_dict and others:
+            raise StateError(
+                f"{prefix}weight is {weight.dtype}, but its scale has the name {others[0]}, which "
+                f"no layer takes; rename it to {own} if a weight is its values times the scale."
+            )
+
     def _before_load(self, loading: Loading) -> None:
         """Quantises the weight if the state is a Linear's."""
         state_dict, prefix = loading.state, loading.prefix
@@ -244,6 +259,7 @@ class QuantLinear(StoredWeight):
                 f"{key} is a {type(weight).__name__}, but it must be a torch.Tensor; load a state "
                 "that state_dict() made."
             )
+        self._check_scales(state_dict, prefix, weight)
         if weight.dtype in SOURCES:
             weight, scale = quantize(weight.detach(), self.dtype, self.granularity)
             state_dict[prefix + "weight_scale"] = scale

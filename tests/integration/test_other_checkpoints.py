@@ -114,6 +114,17 @@ def test_only_layers_with_a_scale_are_swapped(tmp_path):
     assert logits(model, inputs).isfinite().all()
 
 
+def test_scales_of_another_name_are_refused(tmp_path):
+    """The file has a scale as compressed-tensors names it, and says that it is of fp8."""
+    kind, _, _, folder = checkpoint(tmp_path, "fp8 blocks")
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight_scale"
+    tensors[name] = tensors.pop(f"{name}_inv")
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=f"The checkpoint has {name}, but the scales of the"):
+        load(kind, folder)
+
+
 def test_scales_that_no_layer_takes_are_refused(tmp_path):
     kind, _, _, folder = checkpoint(tmp_path, "fp8 blocks")
     tensors = load_file(folder / "model.safetensors")

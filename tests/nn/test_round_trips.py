@@ -196,3 +196,23 @@ def test_to_16_bits_keeps_parts(name, dtype):
     for key, tensor in layer.state_dict().items():
         if not key.startswith(("weight.", "bias")) and name.startswith(("Quant", "Packed")):
             assert tensor.dtype is state[key].dtype
+
+
+def test_a_scale_that_the_layer_would_not_use_is_refused():
+    layer = LAYERS["QuantLinear float8"]()
+    state = layer.state_dict()
+    before = copy.deepcopy(state)
+    other = {"weight_scale_inv" if key == "weight_scale" else key: state[key] for key in state}
+    both = {**linear().state_dict(), "weight_scale": state["weight_scale"]}
+    for wrong, text in (
+        (other, "its scale has the name weight_scale_inv, which no layer takes; rename it"),
+        (both, "is quantised while it is loaded, but the state has weight_scale as well"),
+    ):
+        for strict in (True, False):
+            call = lambda wrong=wrong, strict=strict: layer.load_state_dict(wrong, strict)  # noqa: E731
+            assert text in error_message(call, RuntimeError)
+    assert torch.equal(layer.state_dict()["weight_scale"], before["weight_scale"])
+    layer = packed("int4")
+    both = {**linear().state_dict(), "scales": layer.state_dict()["scales"]}
+    text = error_message(lambda: layer.load_state_dict(both, strict=False), RuntimeError)
+    assert "the state has weight, which is packed while it is loaded, and scales as well" in text
