@@ -26,7 +26,7 @@ def test_files_and_lines_are_short():
     ]
 
 
-# The functions of torch whose results are on torch's default device unless they are told another.
+# The functions of torch whose results are on torch's default device without the argument device=.
 CREATES = {
     *("arange", "as_tensor", "asarray", "bartlett_window", "blackman_window", "empty"),
     *("empty_permuted", "empty_quantized", "empty_strided", "eye", "full", "hamming_window"),

@@ -116,10 +116,10 @@ def _positive(entry: Mapping[str, Any], name: str) -> int:
 
 def _facts(name: str, tensor: Any) -> dict[str, Any]:
     """What bitsandbytes saves as JSON beside the tensors."""
-    check(_NAME, name, tensor, (torch.uint8,), ("n",))
+    check_is_tensor(_NAME, name, tensor)
     try:
         facts = json.loads(bytes(tensor.tolist()))
-    except ValueError:
+    except (ValueError, TypeError):
         facts = None
     if not isinstance(facts, dict):
         raise RuntimeError(f"{_NAME}: {name} is no JSON; pass the tensor of the checkpoint.")
