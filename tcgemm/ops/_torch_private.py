@@ -11,6 +11,7 @@ import importlib
 
 import torch
 import torch._functorch.utils
+import torch.nested._internal.nested_tensor  # newer ones import it at its first use
 from torch.autograd import forward_ad
 
 INDUCTOR_CONFIG = "torch._inductor.config"  # a module that takes two seconds to import
@@ -28,6 +29,7 @@ dispatch_modes = torch._C._len_torch_dispatch_stack  # their number
 enable_single_level_autograd_function = torch._functorch.utils.enable_single_level_autograd_function
 foreach_copy = torch._foreach_copy_  # of lists of tensors, in one kernel
 forward_gradients = forward_ad._set_fwd_grad_enabled
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # of one key, not of its aliases
 is_batched = torch._C._functorch.is_batchedtensor
 is_gradient_batch = torch._C._functorch.is_legacy_batchedtensor  # a batch of is_grads_batched
 is_profiled = torch.autograd._profiler_enabled

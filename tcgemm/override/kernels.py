@@ -17,6 +17,7 @@ import torch
 from tcgemm.ops._torch_private import (
     destroy_library,
     dispatch_keys,
+    has_kernel,
     redispatch,
     runs_as_it_is,
 )
@@ -24,7 +25,7 @@ from tcgemm.ops.epilogue import DEFAULT
 from tcgemm.ops.operators import SCALED
 from tcgemm.ops.precision import default as default_precision
 from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
-from tcgemm.override.product import COMMON, CUDA_ONLY, Aten, Product
+from tcgemm.override.product import TABLE, Aten, Product
 
 _OTHER_OUT = "out has another shape or dtype than the result"
 _f32 = torch.float32
@@ -43,7 +44,7 @@ state: State = State()
 
 def run(keys: Any, product: Product, out: torch.Tensor | None) -> torch.Tensor:
     """The product by tcgemm's kernel of a device, which `keys` says."""
-    _function, a, b, c, bias, residual, epilogue, scale_a, scale_b = product
+    _function, a, b, c, bias, residual, epilogue, scale_a, scale_b, _blocks = product
     tensors = (a, b, scale_a, scale_b, c, bias, residual)
     keywords = {} if epilogue is DEFAULT else epilogue.keywords()
     if out is None:
@@ -59,6 +60,8 @@ def run(keys: Any, product: Product, out: torch.Tensor | None) -> torch.Tensor:
 def _described(argument: Any) -> Any:
     if isinstance(argument, _tensor):
         return argument.dtype, argument.shape, argument.stride()
+    if isinstance(argument, list | tuple):
+        return tuple(map(_described, argument))
     return argument
 
 
@@ -163,18 +166,18 @@ _recent: collections.deque[list[Any]] = collections.deque(maxlen=64)
 
 
 def register() -> None:
-    """Puts the kernels in the place of torch's."""
-    by_key = {"CPU": COMMON}
-    if torch.backends.cuda.is_built():
-        by_key["CUDA"] = (*COMMON, *CUDA_ONLY)
+    """Puts the kernels in the place of torch's. Where torch has none, it keeps its error."""
+    keys = ("CPU", "CUDA") if torch.backends.cuda.is_built() else ("CPU",)
     registered: list[Any] = []
     _recent.append(registered)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators")
-        for key, overloads in by_key.items():
+        for key in keys:
             library = torch.library.Library("aten", "IMPL", key)
             _libraries.append(library)
-            for aten in overloads:
+            for aten in TABLE:
+                if not has_kernel(f"aten::{aten.name}", key):
+                    continue
                 torchs = torch.library.get_kernel(f"aten::{aten.name}", key).call_boxed
                 library.impl(aten.name, Kernel(aten, key, torchs).call, allow_override=True)
                 registered.append(torch.library.get_kernel(f"aten::{aten.name}", key))

@@ -15,7 +15,8 @@ _DTYPES = {row.name: row.torch for row in dtypes.TABLE}
 _FIELDS = ("dtype", "layout", "m", "n", "k", "ratios")
 _FUNCTIONS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
 # Terms of a row that torch's own functions have no counterpart of.
-_OTHER_TERMS = {"sparse", "prepared", "128x128-scales", "1x128-scales"}
+_OTHER_TERMS = {"sparse", "prepared"}
+_BLOCKS = ("128x128", "1x128")  # rows with scales of such blocks have a term of their own
 
 
 class HasRows(Protocol):
@@ -77,7 +78,7 @@ def read_count(name: str, value: Any) -> float:
 
 def _is_of_torchs_functions(row: Mapping[str, Any]) -> bool:
     """Is the row about a product as torch's functions compute it? Others are about layers of
-    tcgemm, 2:4 sparsity, blocks of scales, or sums in float16."""
+    tcgemm, 2:4 sparsity, or sums in float16."""
     terms = (row.get("epilogue") or "").split("+")
     return (
         row.get("function", "mm") in _FUNCTIONS
@@ -105,13 +106,17 @@ class Table:
                 continue
             sizes = (row.get("batch") or 1, row["m"], row["n"], row["k"])
             fast = " fast" if row.get("accumulation") == "fast" else ""
+            terms = (row.get("epilogue") or "").split("+")
+            blocks = next((f" {each}" for each in _BLOCKS if f"{each}-scales" in terms), "")
             right = row.get("exact") is not False and not (row.get("max_error_ratio") or 0) > 1
             measured = Measured(sizes, row["ratios"]["torch"], right)
-            self.rows.setdefault((row["dtype"] + fast, row["layout"]), []).append(measured)
+            self.rows.setdefault((row["dtype"] + fast + blocks, row["layout"]), []).append(measured)
 
     def why_not(self, product: Product) -> str | None:
         """Why the nearest row leaves the product to torch, or None."""
         name = dtype_name(product.a.dtype, product.epilogue.precision)
+        if product.blocks:
+            name += f" {product.blocks}"
         layout = product.layout()
         rows = self.rows.get((name, layout))
         if not rows:

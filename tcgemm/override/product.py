@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.functional import ScalingType
 
 from tcgemm import dtypes
 from tcgemm.ops.epilogue import DEFAULT, Epilogue
@@ -22,6 +23,7 @@ _f32 = torch.float32
 
 NOT_TORCHS = "torch does not multiply such operands either"
 EMPTY = "the result or the sum is empty"
+EIGHT_BITS = "results of 8 bits are torch's: the formats saturate in other ways"
 IN_PLACE = "the function writes into one of its addends, which tcgemm does not"
 
 
@@ -37,6 +39,7 @@ class Product(NamedTuple):
     epilogue: Epilogue = DEFAULT
     scale_a: torch.Tensor | None = None
     scale_b: torch.Tensor | None = None
+    blocks: str | None = None  # "128x128" or "1x128", if the scales are of blocks
 
     def sizes(self) -> tuple[int, int, int, int]:
         """(batch, m, n, k)"""
@@ -117,9 +120,8 @@ def _int_mm(a, b):
     return _shapes(a.shape, b.shape) or Product("_int_mm", a, b)
 
 
-def _scaled_mm(
-    a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False
-):
+def _why_not_scaled(a, b, scales, bias, out_dtype):
+    """Why tcgemm does not take a product with these scales, or None. Their shapes come later."""
     if a.dtype not in _FP8 or b.dtype not in _FP8:
         return f"tcgemm has no product of {a.dtype} and {b.dtype} in this function"
     if a.dim() != 2 or b.dim() != 2:
@@ -127,18 +129,115 @@ def _scaled_mm(
     why = _shapes(a.shape, b.shape)
     if why is not None:
         return why
-    if out_dtype not in _SCALED_OUTPUTS or scale_result is not None:
-        return "results of 8 bits are torch's: the formats saturate in other ways"
-    if scale_a.dtype is not _f32 or scale_b.dtype is not _f32:
-        return f"scales of {scale_a.dtype} are torch's alone"
-    rows = scale_a.shape == (a.shape[0], 1) and scale_b.shape == (1, b.shape[1])
-    if not rows and (scale_a.numel() != 1 or scale_b.numel() != 1):
-        return "scales of blocks are left to torch"
+    if out_dtype not in _SCALED_OUTPUTS:
+        return EIGHT_BITS
+    for scale in scales:
+        if scale.dtype is not _f32:
+            return f"scales of {scale.dtype} are torch's alone"
     if bias is not None and bias.shape != (b.shape[1],):
         return NOT_TORCHS
-    precision = "fast" if use_fast_accum else "promoted"
-    epilogue = Epilogue(out_dtype=out_dtype, precision=precision)
-    return Product("_scaled_mm", a, b, None, bias, None, epilogue, scale_a, scale_b)
+    return None
+
+
+def _scaled(function, a, b, scale_a, scale_b, blocks, bias, out_dtype, fast):
+    if blocks and fast:
+        return NOT_TORCHS
+    epilogue = Epilogue(out_dtype=out_dtype, precision="fast" if fast else "promoted")
+    return Product(function, a, b, None, bias, None, epilogue, scale_a, scale_b, blocks)
+
+
+def _blocks(size):
+    return -(-size // 128)
+
+
+def _scaled_mm(
+    a, b, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None, use_fast_accum=False
+):
+    why = _why_not_scaled(a, b, (scale_a, scale_b), bias, out_dtype)
+    if why is not None:
+        return why
+    if scale_result is not None:
+        return EIGHT_BITS
+    (m, k), n = a.shape, b.shape[1]
+    shapes = scale_a.shape, scale_b.shape
+    blocks = None
+    if shapes != ((m, 1), (1, n)) and (scale_a.numel() != 1 or scale_b.numel() != 1):
+        blocks = {
+            ((m, _blocks(k)), (_blocks(k), n)): "1x128",
+            ((m, _blocks(k)), (_blocks(k), _blocks(n))): "128x128",
+            ((_blocks(m), _blocks(k)), (_blocks(k), n)): "128x128",
+        }.get(shapes)
+        if blocks is None:
+            return NOT_TORCHS
+    return _scaled("_scaled_mm", a, b, scale_a, scale_b, blocks, bias, out_dtype, use_fast_accum)
+
+
+_TENSOR, _ROW = ScalingType.TensorWise.value, ScalingType.RowWise.value
+_BLOCKS_1D, _BLOCKS_2D = ScalingType.BlockWise1x128.value, ScalingType.BlockWise128x128.value
+_RECIPES = {  # of a and of b -> Product.blocks
+    (_TENSOR, _TENSOR): None,
+    (_ROW, _ROW): None,
+    (_BLOCKS_1D, _BLOCKS_1D): "1x128",
+    (_BLOCKS_1D, _BLOCKS_2D): "128x128",
+    (_BLOCKS_2D, _BLOCKS_1D): "128x128",
+}
+_RECIPE_NAMES = {recipe.value: name for name, recipe in ScalingType.__members__.items()}
+# The dimensions of a and b that are summed; () is the default, which means the same.
+_SUMMED = {(), (1, 0), (1, -2), (-1, 0), (-1, -2)}
+
+
+def _by_recipe(recipe, scale, extent, k):
+    """The scale of an operand with `extent` rows of k elements, or None if torch refuses its shape.
+    It has the shape that tcgemm takes for a, which is the transpose of that for b."""
+    if recipe == _TENSOR:
+        return scale.reshape(1, 1) if scale.numel() == 1 else None
+    if recipe == _ROW:
+        fits = scale.dim() == 2 and scale.numel() == extent
+        return scale.reshape(extent, 1) if fits else None
+    blocks = _blocks(k)
+    if recipe == _BLOCKS_1D:
+        return scale if scale.shape == (extent, blocks) else None
+    padded = -(-blocks // 4) * 4  # cuBLAS reads the scales along K in groups of four
+    return scale[:blocks].t() if scale.shape == (padded, _blocks(extent)) else None
+
+
+def _scaled_mm_v2(
+    a,
+    b,
+    scale_a,
+    recipe_a,
+    swizzle_a,
+    scale_b,
+    recipe_b,
+    swizzle_b,
+    bias=None,
+    out_dtype=None,
+    contraction_dim=(),
+    use_fast_accum=False,
+):
+    """The operator of torch.nn.functional.scaled_mm, whose scales are lists with a recipe each."""
+    recipes = (*recipe_a, *recipe_b)
+    lists = scale_a, recipe_a, scale_b, recipe_b
+    if recipes not in _RECIPES or any(len(values) != 1 for values in lists):
+        names = (
+            " and ".join(_RECIPE_NAMES.get(recipe, str(recipe)) for recipe in side)
+            for side in (recipe_a, recipe_b)
+        )
+        return f"tcgemm has no product with scales {' by '.join(names)}"
+    if any((*swizzle_a, *swizzle_b)):
+        return "swizzled scales are torch's alone"
+    why = _why_not_scaled(a, b, (*scale_a, *scale_b), bias, out_dtype)
+    if why is not None:
+        return why
+    if tuple(contraction_dim) not in _SUMMED:
+        return NOT_TORCHS
+    (m, k), n = a.shape, b.shape[1]
+    first, second = _by_recipe(*recipe_a, *scale_a, m, k), _by_recipe(*recipe_b, *scale_b, n, k)
+    if first is None or second is None:
+        return NOT_TORCHS
+    blocks = _RECIPES[recipes]
+    terms = first, second.t(), blocks, bias, out_dtype, use_fast_accum
+    return _scaled("_scaled_mm_v2", a, b, *terms)
 
 
 def _left(reason: str, *_arguments: Any, **_options: Any) -> str:
@@ -169,22 +268,20 @@ _RETURNING = (
     Aten("_addmm_activation", 1, functools.partial(_sum, "_addmm_activation", 2, use_gelu=False)),
     Aten("_int_mm", 0, _int_mm, MM),
     Aten("_scaled_mm", 0, _scaled_mm),
+    Aten("_scaled_mm_v2", 0, _scaled_mm_v2),
 )
-# The overloads of every device.
-COMMON = (
+# The last ones only count; a newer torch may have renamed them.
+TABLE = (
     *_RETURNING,
     *(Aten(f"{name}.out", first, bind) for name, first, bind, *_ in _RETURNING),
     *(Aten(name, 1, functools.partial(_left, IN_PLACE)) for name in ("addmm_", "baddbmm_")),
-)
-# The overloads that torch has for CUDA alone. It may rename the last ones, which only count.
-CUDA_ONLY = (
     Aten("mm.dtype", 0, _mm),
     Aten("bmm.dtype", 0, _bmm),
     Aten("addmm.dtype", 1, _addmm),
     Aten("baddbmm.dtype", 1, _baddbmm),
     *(
         Aten(name, 0, functools.partial(_left, f"tcgemm has no kernel for {name}"))
-        for name in ("_grouped_mm", "_scaled_grouped_mm", "_scaled_mm_v2")
+        for name in ("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_addmm")
         if hasattr(torch.ops.aten, name)
     ),
 )

@@ -126,9 +126,10 @@ def use(
         >>> u.report().taken
         1
 
-    tcgemm computes the calls of torch.mm, addmm, bmm, baddbmm, _scaled_mm, _int_mm and
-    _addmm_activation, with out= as well. torch computes linear, matmul, einsum, attention that is
-    written as products, experts and the backward by these functions, so tcgemm computes them, too.
+    tcgemm computes the calls of torch.mm, addmm, bmm, baddbmm, _scaled_mm, _scaled_mm_v2,
+    _int_mm and _addmm_activation, with out= as well. torch computes linear, scaled_mm, matmul,
+    einsum, attention that is written as products, experts and the backward by these functions, so
+    tcgemm computes them, too.
     It takes the calls for which it has a kernel; torch computes the others, and report() says why.
     Autograd, autocast, torch.func, dispatch modes and error messages remain torch's.
 
@@ -142,9 +143,9 @@ def use(
         min_flops (float): torch computes products with 2 * batch * m * n * k below this number.
         table: measurements: what tcgemm.compare returned, the path of a file that it saved, or its
             rows. tcgemm takes a product if it was at least as fast as torch at the nearest size in
-            the table with the same dtype and layout. torch computes it if there is no such row. The
-            nearest size has the smallest sum of |log2(size / size in the row)| over batch, m, n
-            and k.
+            the table with the same dtype, layout and blocks of scales. torch computes it if there
+            is no such row. The nearest size has the smallest sum of |log2(size / size in the row)|
+            over batch, m, n and k.
 
     Returns:
         A Use. report() counts the products, reset() sets the counts to zero, end() ends the use,

@@ -80,6 +80,41 @@ def test_scaled_mm(fast):
         same(torch._scaled_mm, a, b, rows, columns, **options)
 
 
+def block_scales(*shape):
+    """Scales whose first dimension is contiguous, as cuBLAS wants them."""
+    return torch.randint(-2, 3, shape[::-1], device="cuda").float().exp2().t()
+
+
+@pytest.mark.sm89
+@pytest.mark.parametrize("fast", [False, True])
+def test_scaled_mm_of_functional(fast):
+    a, b = cuda(64, 128, dtype=E4M3), cuda(48, 128, dtype=E4M3).t()
+    one, two = (torch.tensor([value], device="cuda") for value in (1.0, 2.0))
+    kind = F.ScalingType.TensorWise
+    same(F.scaled_mm, a, b, one, kind, two, kind, use_fast_accum=fast)
+    same(F.scaled_mm, a, b, one, kind, two, kind, bias=cuda(48), use_fast_accum=fast)
+    if torch.cuda.get_device_capability() >= (9, 0):
+        rows, columns = torch.full((64, 1), 0.5).cuda(), torch.full((1, 48), 4.0).cuda()
+        kind = F.ScalingType.RowWise
+        same(F.scaled_mm, a, b, rows, kind, columns, kind, use_fast_accum=fast)
+
+
+@pytest.mark.sm90
+@pytest.mark.parametrize("k", [512, 640])
+def test_scaled_mm_of_blocks(k):
+    m, n = 256, 384
+    a, b = cuda(m, k, dtype=E4M3), cuda(n, k, dtype=E4M3).t()
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("torch has scales of blocks for compute capability 9.0 alone")
+    padded = (k // 128 + 3) // 4 * 4
+    rows, blocks = F.ScalingType.BlockWise1x128, F.ScalingType.BlockWise128x128
+    scale_a, scale_b = block_scales(m, k // 128), block_scales(n, k // 128)
+    blocks_a, blocks_b = block_scales(padded, m // 128), block_scales(padded, n // 128)
+    same(F.scaled_mm, a, b, scale_a, rows, scale_b, rows)
+    same(F.scaled_mm, a, b, scale_a, rows, blocks_b, blocks)
+    same(F.scaled_mm, a, b, blocks_a, blocks, scale_b, rows)
+
+
 @pytest.mark.sm90
 @pytest.mark.parametrize("setting", ["highest", "high"])
 def test_float32_follows_torchs_setting(setting):

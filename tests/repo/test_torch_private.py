@@ -64,6 +64,12 @@ def test_below_dispatch_modes():
         assert torch.equal(torch.ones(2), torch.ones(2))
 
 
+def test_has_kernel():
+    assert private.has_kernel("aten::mm.out", "CPU")
+    assert not private.has_kernel("aten::mm.dtype", "CPU")  # which torch has for CUDA alone
+    assert not private.has_kernel("aten::_grouped_mm", "CPU")  # by its alias of all devices
+
+
 def jagged():
     return torch.nested.nested_tensor([torch.zeros(3, 2), torch.zeros(5, 2)], layout=torch.jagged)
 
