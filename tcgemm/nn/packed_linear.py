@@ -31,6 +31,7 @@ from tcgemm.operands.packed.stored import Stored
 from tcgemm.operands.packed.view import PackedView
 from tcgemm.operands.packed.weight import PackedWeight
 from tcgemm.ops import functional
+from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.kept import KeptForm
 from tcgemm.typing import Activation, PackedFormat, PackMethod
 
@@ -51,7 +52,9 @@ class PackedLinear(StoredWeight):
         torch.bfloat16
 
     The result is act(x @ weight.t() + bias) in x's dtype, float16 or bfloat16, or in autocast's
-    under torch.autocast. x and the bias have gradients. The weight does not learn: adapters beside
+    under torch.autocast. A float32 x is cast to the dtype of `weight` if that has 16 bits, and the
+    result is float32: peft.prepare_model_for_kbit_training makes such activations. x and the bias
+    have gradients. The weight does not learn: adapters beside
     it do, as in QLoRA.
 
     A new layer has a weight of zeros. `from_linear` makes a layer from a torch.nn.Linear, and
@@ -303,13 +306,21 @@ class PackedLinear(StoredWeight):
         self._refuse_dtensor(input)
         if self._constant is not None:
             self._is_constant()  # raises after a write in the block
-        return functional.linear(
+        bias, narrow = self.bias, self.shown_dtype
+        # float32 activations and biases of a 16-bit model, as PEFT prepares it for training.
+        casts = getattr(input, "dtype", None) is torch.float32 and narrow is not torch.float32
+        if casts and not any_autocast_enabled():
+            input, bias = input.to(narrow), None if bias is None else bias.to(narrow)
+        else:
+            casts = False
+        result = functional.linear(
             input,
             self.packed,
-            self.bias,
+            bias,
             activation=self.activation,
             batch_invariant=self.batch_invariant,
         )
+        return result.float() if casts else result
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":

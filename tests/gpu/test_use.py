@@ -81,7 +81,7 @@ def test_scaled_mm(fast):
 
 
 def block_scales(*shape):
-    """Scales whose first dimension is contiguous, as cuBLAS wants them."""
+    """Scales whose first dimension is contiguous, as cuBLAS reads them."""
     return torch.randint(-2, 3, shape[::-1], device="cuda").float().exp2().t()
 
 

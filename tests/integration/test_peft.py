@@ -171,7 +171,7 @@ def test_bias_of_the_adapter():
     bare = peft.get_peft_model(bare, config())
     layer = bare.base_model.model[0]
     layer.lora_bias["default"] = True
-    with pytest.raises(RuntimeError, match="has a bias, but the base layer has none"):
+    with pytest.raises(RuntimeError, match="base layer has no bias"):
         layer.merge()
 
 
@@ -180,7 +180,7 @@ def test_broken_adapters_are_refused():
     layer = model.base_model.model[0]
     layer.lora_A["default"].weight.data[0, 0] = float("nan")
     base = layer.base_layer
-    with pytest.raises(ValueError, match="is not finite with the adapter default added"):
+    with pytest.raises(ValueError, match="adapter default seems to be broken"):
         layer.merge(safe_merge=True)
     assert layer.base_layer is base and layer.merged_adapters == []
 
