@@ -168,7 +168,7 @@ def test_scaled_mm_that_is_left_to_torch():
         with tcgemm.use(dtypes=("e4m3",)) as u:
             result = torch._scaled_mm(a, b, one, one, **options)
         assert torch.equal(result.float(), expected.float()) and u.report().taken == 0
-    with tcgemm.use() as u, pytest.raises(RuntimeError):
+    with tcgemm.use() as u, pytest.raises((RuntimeError, ValueError)):
         torch._scaled_mm(a, b, torch.ones(32, 2), torch.ones(1, 48), out_dtype=BF16)
     assert u.report().taken == 0
 
@@ -251,8 +251,10 @@ def test_other_layouts_are_torchs():
             nested = torch.nested.nested_tensor([a, a[:2]])
             assert torch.equal(F.linear(nested, b.t()).unbind()[1], a[:2] @ b)
             # torch passes no named tensor to a kernel in Python: an error, and never other names.
-            with pytest.raises(RuntimeError, match="Named tensors are currently unsupported"):
-                torch.mm(a.rename("rows", "k"), b.rename("k", "columns"))
+            # Newer ones of torch have no named tensors.
+            if hasattr(a, "rename"):
+                with pytest.raises(RuntimeError, match="Named tensors are currently unsupported"):
+                    torch.mm(a.rename("rows", "k"), b.rename("k", "columns"))
 
 
 def test_functions_that_torch_makes_of_products():

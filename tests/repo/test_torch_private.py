@@ -3,6 +3,7 @@
 A failure here says which name of tcgemm/ops/_torch_private.py a new torch has changed.
 """
 
+import os
 import sys
 
 import pytest
@@ -49,7 +50,8 @@ def test_assume_constant_result():
 
     @private.assume_constant_result
     def constant():
-        return torch._dynamo.is_compiling() or 3  # a traced call would see True
+        with open(os.devnull):  # which torch.compile cannot trace
+            return 3
 
     compiled = torch.compile(lambda x: x + constant(), fullgraph=True, backend="eager")
     assert compiled(torch.zeros(1)).item() == 3

@@ -67,7 +67,7 @@ def check_kinds(
                 f"tcgemm.SparseTensor24: {name} must not need a gradient, which would be lost; "
                 "pass .detach() of it, and requires_grad=True for the new tensor."
             )
-    if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or k < 0:
+    if isinstance(k, bool) or not isinstance(k, int | torch.SymInt) or bool(k < 0):
         raise _wrong("k must be the number of columns of the matrix", shown(k))
     if pattern is not None and not isinstance(pattern, str):
         raise _wrong("pattern must be '2:4', '1:2' or None", shown(pattern))
