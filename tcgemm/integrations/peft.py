@@ -212,16 +212,18 @@ def _vera_class_of(target_base_layer: torch.nn.Module) -> Any:
 
 
 def _register() -> None:
+    models: tuple[Any, ...] = AdaLoraModel, IA3Model, OFTModel, LoHaModel
+    kinds: tuple[Any, ...] = lora.Linear, adalora.SVDLinear, ia3.Linear
+    modules: tuple[Any, ...] = tuners_utils, vera_model
     LoraModel._create_new_module = staticmethod(_create_lora(LoraModel._create_new_module))
-    for model, position in ((AdaLoraModel, 2), (IA3Model, 2), (OFTModel, 2), (LoHaModel, 2)):
-        create = _create_on_stand_in(model._create_new_module, position)
-        model._create_new_module = staticmethod(create)
+    for model in models:
+        model._create_new_module = staticmethod(_create_on_stand_in(model._create_new_module, 2))
     loha.Linear.update_layer = _update_on_stand_in(loha.Linear.update_layer)
     vera_model._get_tuner_layer_class = _vera_class_of
-    for kind in (lora.Linear, adalora.SVDLinear, ia3.Linear, oft.Linear, loha.Linear, vera.Linear):
+    for kind in (*kinds, oft.Linear, loha.Linear, vera.Linear):
         kind.merge, kind.unmerge = _merge_ours(kind.merge), _unmerge_ours(kind.unmerge)
     tuners_utils.BaseTuner._replace_module = _replace_module
-    for module in (tuners_utils, vera_model):
+    for module in modules:
         module._maybe_include_all_linear_layers = _include_all_linear_layers
 
 

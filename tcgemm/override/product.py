@@ -232,7 +232,8 @@ def _scaled_mm_v2(
     if tuple(contraction_dim) not in _SUMMED:
         return NOT_TORCHS
     (m, k), n = a.shape, b.shape[1]
-    first, second = _by_recipe(*recipe_a, *scale_a, m, k), _by_recipe(*recipe_b, *scale_b, n, k)
+    first = _by_recipe(recipe_a[0], scale_a[0], m, k)
+    second = _by_recipe(recipe_b[0], scale_b[0], n, k)
     if first is None or second is None:
         return NOT_TORCHS
     blocks = _RECIPES[recipes]

@@ -85,7 +85,7 @@ def reaches_past_storage(tensor: Tensor) -> bool:
         return False
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
-    return (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes()
+    return bool((last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes())
 
 
 def _wrong(expected: str, came: object) -> RuntimeError:
