@@ -181,7 +181,7 @@ def _replace_module(
     return _replace(self, parent, child_name, new_module, child)
 
 
-def _include_all_linear_layers(peft_config: Any, model: torch.nn.Module) -> Any:
+def _include_all_linear_layers(peft_config: Any, model: Any) -> Any:
     """PEFT's function, which also finds our layers, but not a head."""
     chosen = getattr(peft_config, "target_modules", None)
     peft_config = _find_linears(peft_config, model)
@@ -213,14 +213,15 @@ def _vera_class_of(target_base_layer: torch.nn.Module) -> Any:
 
 def _register() -> None:
     models: tuple[Any, ...] = AdaLoraModel, IA3Model, OFTModel, LoHaModel
-    kinds: tuple[Any, ...] = lora.Linear, adalora.SVDLinear, ia3.Linear
+    kinds: list[Any] = [lora.Linear, adalora.SVDLinear, ia3.Linear, oft.Linear]
+    kinds += [loha.Linear, vera.Linear]
     modules: tuple[Any, ...] = tuners_utils, vera_model
     LoraModel._create_new_module = staticmethod(_create_lora(LoraModel._create_new_module))
     for model in models:
         model._create_new_module = staticmethod(_create_on_stand_in(model._create_new_module, 2))
     loha.Linear.update_layer = _update_on_stand_in(loha.Linear.update_layer)
     vera_model._get_tuner_layer_class = _vera_class_of
-    for kind in (*kinds, oft.Linear, loha.Linear, vera.Linear):
+    for kind in kinds:
         kind.merge, kind.unmerge = _merge_ours(kind.merge), _unmerge_ours(kind.unmerge)
     tuners_utils.BaseTuner._replace_module = _replace_module
     for module in modules:
