@@ -16,7 +16,7 @@ unmerge() puts the layer back that was there before, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft.tuners import tuners_utils
@@ -197,7 +197,7 @@ def _include_all_linear_layers(peft_config: Any, model: Any) -> Any:
         child
         for module in model.modules()
         if isinstance(module, BaseTunerLayer)
-        for child in module.modules()
+        for child in cast(Any, module).modules()
     }
     peft_config.target_modules |= {
         name
