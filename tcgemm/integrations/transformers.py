@@ -213,6 +213,15 @@ def _modules(name: str, names: list[str]) -> list[str]:
     return full or ([] if name == "lm_head" else [name])
 
 
+def _tied_layers(model: Any) -> list[str]:
+    """The layers whose weight transformers ties. Before a model is read, no tensor is shared."""
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    owners = [name.rpartition(".") for pair in tied.items() for name in pair]
+    layers = [module for module, _, part in owners if part == "weight"]
+    kept = [name for name in layers if isinstance(model.get_submodule(name), torch.nn.Linear)]
+    return list(dict.fromkeys(kept))
+
+
 def _refuse_undo() -> None:
     raise RuntimeError(
         "tcgemm.SwapReport.undo: from_pretrained does not keep the weights of before the swap; "
@@ -255,7 +264,8 @@ class TcgemmQuantizer(HfQuantizer):
         choice: dict[str, Any] = {}
         if only is None:
             left = config.modules_to_not_convert
-            choice["skip"] = [full for name in left for full in _modules(name, names)] or None
+            skip = [full for name in left for full in _modules(name, names)]
+            choice["skip"] = [*skip, *_tied_layers(model)] or None
         else:
             chosen = [name for name in names if checkpoints.has(only, name)]
             choice["filter_fn"] = lambda _, name: name in chosen

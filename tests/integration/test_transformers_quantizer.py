@@ -206,3 +206,18 @@ def test_transformers_knows_the_method():
     from_dict = transformers.quantizers.AutoQuantizationConfig.from_dict
     config = from_dict({"quant_method": "tcgemm", "dtype": "int8"})
     assert isinstance(config, TcgemmConfig) and config.dtype == "int8"
+
+
+@pytest.mark.parametrize("options", [{}, {"layer": "PackedLinear"}], ids=["8 bits", "4 bits"])
+def test_a_tied_head_of_another_name_is_saved_and_loaded(options, tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
+    config = transformers.BertConfig(vocab_size=128, num_attention_heads=2, **sizes)
+    kind = transformers.BertForMaskedLM
+    kind(config).bfloat16().save_pretrained(tmp_path / "dense")
+    config = TcgemmConfig(**options)
+    model = kind.from_pretrained(tmp_path / "dense", quantization_config=config).eval()
+    model.save_pretrained(tmp_path / "quantised")
+    reloaded = kind.from_pretrained(tmp_path / "quantised").eval()
+    tokens = torch.arange(16)[None]
+    assert layers(reloaded) == layers(model)
+    assert torch.equal(reloaded(tokens).logits, model(tokens).logits)
