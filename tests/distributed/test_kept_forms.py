@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import tcgemm
-from tcgemm.nn import PackedLinear, SparseLinear24
+from tcgemm.nn import Linear, PackedLinear, SparseLinear24
 from tcgemm.operands.packed import arrange
 from tcgemm.ops.dtensor import full_tensor
 
@@ -27,6 +27,8 @@ def x():
 def make(name, seed):
     torch.manual_seed(seed)
     linear = nn.Linear(K, N).bfloat16().to(processes.device())
+    if name == "bf16":
+        return linear
     if name == "int4":
         return PackedLinear.from_linear(linear)
     return SparseLinear24.from_linear(linear, learns=True).eval()
@@ -112,3 +114,17 @@ def test_a_sharded_state_has_no_element_that_the_layer_leaves_out(rank):
     assert torch.equal(state["weight.values"], expected.state_dict()["weight.values"])
     with torch.no_grad():
         assert processes.same(other(x()), expected(x()))
+
+
+@in_processes
+def test_a_sharded_weight_is_loaded_after_the_wait(rank):
+    """Before each forward FSDP2 gathers the weight, past torch's counter."""
+    layer = Linear.from_linear(make("bf16", 0), constant_weights=True)
+    expected = layer(x())
+    assert layer._is_constant()
+    shard(layer, mesh=processes.mesh())
+    calls, real = [], layer._is_constant
+    layer._is_constant = lambda: calls.append(real()) or calls[-1]
+    for _ in range(3):
+        assert processes.same(layer(x()), expected)
+    assert calls == [False] * 3
