@@ -30,9 +30,9 @@ class Calls:
         self.patch.setattr(module, "prepared_in", self._prepare)
         return self
 
-    def _prepare(self, form, weight):
+    def _prepare(self, form, weight, *, copies):
         self.count += 1
-        return prepare(form, weight)
+        return prepare(form, weight, copies=copies)
 
     def __exit__(self, *_):
         self.patch.undo()
