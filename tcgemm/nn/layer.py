@@ -78,6 +78,15 @@ class Layer(ConstantWeights):
         if self._form is not None:
             self._form.release_graphs()
 
+    def _options(self) -> dict[str, Any]:
+        """The options of tcgemm.linear that are set. A call without options takes less time."""
+        options: dict[str, Any] = {}
+        if self.activation is not None:
+            options["activation"] = self.activation
+        if self.batch_invariant:
+            options["batch_invariant"] = True
+        return options
+
     @classmethod
     def _inherited(
         cls, linear: object, batch_invariant: bool, constant_weights: bool

@@ -134,17 +134,14 @@ class Linear(Layer, torch.nn.Linear):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """act(x @ weight.t() + bias), by tcgemm.linear."""
         weight: Tensor | Prepared = self.weight
-        options: dict[str, Any] = {}
-        if self.activation is not None:
-            options["activation"] = self.activation
-        if self.batch_invariant:
-            options["batch_invariant"] = True
+        options = self._options()
         if self.prepare and not self.batch_invariant and _multiplies_parts(input, weight):
             keeps = not (self.training or self._sharded)
             prepared = self._prepared_weight(weight) if keeps else None
-            # With "prepared", a call without a prepared weight has the bits of one with it.
-            options["precision"] = "prepared" if prepared is None else "highest"
-            weight = weight if prepared is None else prepared
+            if prepared is None:  # but the bits of a call with one
+                options["precision"] = "prepared"
+            else:
+                weight = prepared
         if (
             self._constant is not None
             and self._is_constant()

@@ -313,13 +313,7 @@ class PackedLinear(StoredWeight):
             input, bias = input.to(narrow), None if bias is None else bias.to(narrow)
         else:
             casts = False
-        result = functional.linear(
-            input,
-            self.packed,
-            bias,
-            activation=self.activation,
-            batch_invariant=self.batch_invariant,
-        )
+        result = functional.linear(input, self.packed, bias, **self._options())
         return result.float() if casts else result
 
     def __getattr__(self, name: str) -> Any:

@@ -32,6 +32,7 @@ from tcgemm.operands.quant.linear import (
 from tcgemm.operands.quant.quantize import dequantize, quantize, scale_shape
 from tcgemm.operands.quant.weight import QuantizedWeight, view_bytes
 from tcgemm.ops.dtensor import local_bias
+from tcgemm.ops.epilogue import DEFAULT, Epilogue
 from tcgemm.typing import Activation, WeightGranularity
 
 _NAME = "tcgemm.nn.QuantLinear"
@@ -191,15 +192,12 @@ class QuantLinear(StoredWeight):
         """act(x @ weight.t() + bias), by tcgemm.quantized_linear."""
         self._refuse_dtensor(input)
         values, bias = self._values(), local_bias(self.bias, self._parts)
-        own = {
-            "weight_scale": self.weight_scale,
-            "dtype": None,
-            "granularity": self.granularity,
-        }
-        options = {"activation": self.activation, "batch_invariant": self.batch_invariant}
+        options = self._options()
         if self._constant is not None and self._is_constant():
             options["constant_b"] = True
-        return multiply(input, values, bias, None, own, options)
+        epilogue = Epilogue(**options) if options else DEFAULT
+        own = self.weight_scale, None, self.granularity
+        return multiply(input, values, bias, None, own, epilogue)
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":

@@ -232,7 +232,9 @@ class SparseLinear24(SparseState):
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled() or not (self.learns or any_requires_grad(input, bias))
             ):
-                call = ready.calls[self._constant is not None and self._loads_early()]
+                call, early = ready.calls
+                if self._constant is not None and self._loads_early():
+                    call = early
                 if not ready.operands.cuda:
                     return call(input, bias)
                 with ready.form.lock:
@@ -272,10 +274,7 @@ class SparseLinear24(SparseState):
             weight = self.compressed
         if is_constant:
             self._prepare(weight)
-        options: dict[str, Any] = {
-            "activation": self.activation,
-            "batch_invariant": self.batch_invariant,
-        }
+        options = self._options()
         if self._constant is not None and self._loads_early() and (is_constant or not self.learns):
             options["constant_b"] = True
         bias = local_bias(self.bias, self._parts)

@@ -40,7 +40,7 @@ def test_other_modules_are_refused(layer):
 @pytest.mark.parametrize("layer", LAYERS)
 def test_the_arguments_have_one_order(layer):
     names = list(inspect.signature(layer.from_linear).parameters)
-    assert names[0] == "linear" and names[-1] == "batch_invariant"
+    assert names[0] == "linear" and names[-2:] == ["batch_invariant", "constant_weights"]
 
 
 def test_parameters_are_copies_of_the_same_dtype():

@@ -288,10 +288,6 @@ OUT = {
         lambda: OPS.mm(t(4, 4), t(4, 4), residual=SQUARE, out=SQUARE),
         ["out shares memory with residual"],
     ),
-    "c": (
-        lambda: OPS.addmm(SQUARE, t(4, 4), t(4, 4), beta=0.0, out=SQUARE),
-        ["tcgemm.addmm: out shares memory with c"],
-    ),
 }
 
 PLACES = {

@@ -171,7 +171,7 @@ def test_every_operator_is_checked():
     others = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
     others |= {"_sum_rows", "_activation_backward", "_float8_linear"}
     others |= {"_catalog", "_known_device", "_device_rates", "_code"}
-    others |= {"_batch_invariant", "_set_tuned"}
+    others |= {"_batch_invariant", "_captured", "_set_tuned"}
     others |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/operands/integers
     # In tests of their own; to_dense24 and mask24 are of SparseTensor24, which opcheck cannot copy.
     sparse = {"compress24", "decompress24", "gather24", "prune24", "tile24", "to_dense24", "mask24"}

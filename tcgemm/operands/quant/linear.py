@@ -247,14 +247,11 @@ def quantized_linear(
         RuntimeError: a shape, dtype, device or option that is not supported.
     """
     dtype = dtypes.of(_NAME, "dtype", dtype, QUANTIZED)
-    options: dict[str, Any] = {
-        "activation": activation,
-        "out_dtype": out_dtype,
-        "precision": precision,
-        "batch_invariant": batch_invariant,
-    }
-    own = {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
-    return multiply(x, weight, bias, residual, own, options)
+    epilogue = Epilogue(
+        activation, 1.0, 1.0, out_dtype, precision=precision, batch_invariant=batch_invariant
+    )
+    own = weight_scale, dtype, granularity
+    return multiply(x, weight, bias, residual, own, shared(epilogue))
 
 
 def multiply(
@@ -262,17 +259,17 @@ def multiply(
     weight: Tensor,
     bias: Tensor | None,
     residual: Tensor | None,
-    own: dict[str, Any],
-    options: dict[str, Any],
+    own: tuple[Tensor | None, torch.dtype | None, WeightGranularity],
+    epilogue: Epilogue,
 ) -> Tensor:
-    """quantized_linear of its own options and of those of the epilogue, constant_b among them."""
-    weight_scale, dtype, granularity = own["weight_scale"], own["dtype"], own["granularity"]
+    """quantized_linear. `own` has weight_scale, dtype and granularity."""
+    weight_scale, dtype, granularity = own
     tensors = (x, weight, weight_scale, bias, residual)
     traced = torch.compiler.is_compiling()
     overridden = has_torch_function_variadic(*tensors)
     if traced or overridden:
-        keywords = options | own | {"residual": residual}
-        keywords.pop("constant_b", None)
+        keywords = epilogue._replace(constant_b=False).keywords() | {"residual": residual}
+        keywords |= {"weight_scale": weight_scale, "dtype": dtype, "granularity": granularity}
         if isinstance(x, NestedTensor):
             operands = (OPERATOR.name, x, weight, bias)
             return nested.linear(quantized_linear, *operands, rows=("residual",), **keywords)
@@ -283,10 +280,9 @@ def multiply(
         raise dispatch.no_tensor(OPERATOR.name, dict(zip(names, tensors, strict=True)))
     if traced or any_autocast_enabled():
         x, bias, residual = dispatch.autocast(x, bias, residual)
-    if options["batch_invariant"]:
+    if epilogue.batch_invariant:
         check_invariant(_NAME, granularity)
     call = QuantizedLinear(weight_scale, _work(x, weight), dtype=dtype, granularity=granularity)
-    epilogue = shared(Epilogue(**options))
     operands = (x, weight, None, bias, residual)
     if traced:
         check_words(OPERATOR.name, epilogue)

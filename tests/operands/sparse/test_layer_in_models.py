@@ -288,15 +288,9 @@ def test_saved_by_jit_trace(learns, tmp_path):
         assert torch.equal(torch.jit.load(tmp_path / "layer.pt")(x), layer(x))
 
 
-def test_transforms_of_the_weight_are_refused():
+def test_transforms_of_the_values_are_refused():
+    """tests/nn/test_func.py has transforms of the dense weight."""
     x = rows()
-    learns = layer_of(True)
-
-    def loss(parameters, row):
-        return torch.func.functional_call(learns, parameters, (row,)).float().sum()
-
-    with pytest.raises(RuntimeError, match=r"SparseLinear24: torch.func transforms the dense weig"):
-        torch.func.vmap(torch.func.grad(loss), (None, 0))(dict(learns.named_parameters()), x)
     layers = [layer_of() for _ in range(2)]
     parameters, buffers = torch.func.stack_module_state(layers)
 

@@ -293,7 +293,7 @@ def test_conversions(k, device):
 
 def test_conversions_that_are_not_there():
     assert_error_message(
-        lambda: sparse(8, 8).double(), ["values are torch.float64", "convert them"]
+        lambda: sparse(8, 8).double(), ["converted to torch.float64", "convert its to_dense()"]
     )
     assert sparse(8, 8).to(torch.float16, copy=True).dtype is F16
 
