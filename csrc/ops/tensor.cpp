@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ops/torch_error.h"
+
 namespace tcgemm::ops {
 namespace {
 
@@ -47,7 +49,7 @@ static_assert(int(DType::f16) == 0 && int(DType::f64) == 3 && int(DType::e4m3) =
               int(DType::s8) == 7 && int(DType::s32) == kTensorDTypes - 1);
 
 void check_torch(AOTITorchError error, const char* call) {
-  if (error != 0) fail("tcgemm: torch's ", call, " failed; its message stands on stderr.");
+  if (error != 0) fail_in_torch("torch's ", call);
 }
 
 const char* layout_name(std::int32_t layout) {
@@ -205,10 +207,8 @@ TensorHandle allocate(const char* what, Shape shape, std::int32_t scalar_type, c
   AtenTensorHandle handle = nullptr;
   if (aoti_torch_empty_strided(shape.dims, shape.sizes, strides, scalar_type, like.device_type,
                                like.device_index, &handle) != 0)
-    fail("tcgemm: torch could not allocate ", what, " of shape ", shape, ", ",
-         type_name(scalar_type), ", on ", device_name(like),
-         " (most likely out of memory; torch's message stands on stderr)",
-         "; free memory, or use smaller operands.");
+    fail_in_torch("the allocation of ", what, " of shape ", shape, ", ", type_name(scalar_type),
+                  ", on ", device_name(like));
   return TensorHandle(handle);
 }
 

@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from tcgemm.ops._torch_private import in_dual_level
 from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.epilogue import Epilogue
+from tcgemm.ops.memory import refused
 
 _RESULTS = (
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
@@ -141,6 +142,8 @@ def refusal(
 
     The general operators name no function or themselves, and the dispatcher names its own types.
     """
+    if (out_of_memory := refused(error)) is not None:
+        return out_of_memory
     text = str(error)
     for prefix in (
         "tcgemm: ",

@@ -56,6 +56,7 @@ from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.grad_checks import check_constants, check_operand
 from tcgemm.ops.grad_spec import GradSpec, form
+from tcgemm.ops.memory import typed
 from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
 
 _compiling = torch.compiler.is_compiling
@@ -64,32 +65,35 @@ _grad_enabled = torch.is_grad_enabled
 
 def call(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue) -> Any:
     """Runs an operator, outside torch.compile, with the least host time that this call allows."""
-    if transforms_active():
-        return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
-    needs_gradient = _grad_enabled() and (
-        a.requires_grad
-        or b.requires_grad
-        or (bias is not None and bias.requires_grad)
-        or (residual is not None and residual.requires_grad)
-        or (c is not None and c.requires_grad)
-    )
-    if not needs_gradient:
-        result = direct.run(op, a, b, c, bias, residual, epilogue)
-        if result is not None:
-            return result
-    dual = in_dual_level()
-    if dual or needs_gradient:
-        if (
-            epilogue.activation is epilogue.out_dtype is c is residual is None
-            and not (dual or op.constant_names)
-            and type(a) in DENSE
-            and type(b) in DENSE
-            and a.dtype in DIFFERENTIABLE
-        ):
-            return plain_calls[op.name](op, a, b, bias, epilogue)
-        return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
-    with below_autograd():
-        return op.run(a, b, c, bias, residual, epilogue)
+    try:
+        if transforms_active():
+            return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
+        needs_gradient = _grad_enabled() and (
+            a.requires_grad
+            or b.requires_grad
+            or (bias is not None and bias.requires_grad)
+            or (residual is not None and residual.requires_grad)
+            or (c is not None and c.requires_grad)
+        )
+        if not needs_gradient:
+            result = direct.run(op, a, b, c, bias, residual, epilogue)
+            if result is not None:
+                return result
+        dual = in_dual_level()
+        if dual or needs_gradient:
+            if (
+                epilogue.activation is epilogue.out_dtype is c is residual is None
+                and not (dual or op.constant_names)
+                and type(a) in DENSE
+                and type(b) in DENSE
+                and a.dtype in DIFFERENTIABLE
+            ):
+                return plain_calls[op.name](op, a, b, bias, epilogue)
+            return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
+        with below_autograd():
+            return op.run(a, b, c, bias, residual, epilogue)
+    except RuntimeError as error:
+        raise typed(error) from None
 
 
 def call_checked(op: Operator, *operands: Any) -> Any:
@@ -103,8 +107,11 @@ def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
     """Calls an operator whose results carry no derivatives."""
     if _compiling() or transforms_active():
         return op(*arguments)
-    with below_autograd():
-        return op(*arguments)
+    try:
+        with below_autograd():
+            return op(*arguments)
+    except RuntimeError as error:
+        raise typed(error) from None
 
 
 def gemm(

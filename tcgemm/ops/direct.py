@@ -22,6 +22,7 @@ from tcgemm.ops._torch_private import (
     transforms_active,
 )
 from tcgemm.ops.epilogue import DEFAULT, Epilogue
+from tcgemm.ops.memory import refused
 
 if TYPE_CHECKING:
     from tcgemm.ops.operators import Operator
@@ -101,5 +102,7 @@ def run(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue
         if op.kernel_name is None:
             return op.kernel(keys, *tensors, **_keywords(epilogue))
         return op.kernel(keys, *tensors, **op.keywords(epilogue))
-    except (RuntimeError, TypeError):  # TypeError: an option has no hash
+    except (RuntimeError, TypeError) as error:  # TypeError: an option has no hash
+        if (out_of_memory := refused(error)) is not None:
+            raise out_of_memory from None
         return None

@@ -13,12 +13,13 @@ import torch
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
 from tcgemm.ops._torch_private import is_wrapper, under_transform
 from tcgemm.ops.activations import ACTIVATIONS
+from tcgemm.ops.memory import eager
 from tcgemm.ops.operators import Operator
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
-_sum_rows = torch.ops.tcgemm._sum_rows.default
-_activation_backward = torch.ops.tcgemm._activation_backward.default
+_sum_rows = eager(torch.ops.tcgemm._sum_rows.default)
+_activation_backward = eager(torch.ops.tcgemm._activation_backward.default)
 
 
 def keeps_z(

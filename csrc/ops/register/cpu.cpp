@@ -9,6 +9,7 @@
 #include "cpu/sparse.h"
 #include "ops/product/batch.h"
 #include "ops/register/register.h"
+#include "ops/torch_error.h"
 
 namespace tcgemm::ops {
 namespace {
@@ -20,7 +21,7 @@ cpu::Parallel torch_threads() {
           [](std::int64_t begin, std::int64_t end, std::int64_t grain,
              void (*body)(std::int64_t, std::int64_t, void*), void* context) {
             if (torch_parallel_for(begin, end, grain, body, context) != 0)
-              fail("tcgemm: torch's thread pool failed; its message stands on stderr.");
+              fail_in_torch("torch's thread pool");
           }};
 }
 

@@ -13,6 +13,7 @@
 #include "ops/product/batch.h"
 #include "ops/product/captured.h"
 #include "ops/register/register.h"
+#include "ops/torch_error.h"
 #include "plan/planner.h"
 #include "plan/split_fp32.h"
 
@@ -31,8 +32,7 @@ class DeviceGuard {
     std::int32_t current = -1;
     if (aoti_torch_get_current_device_index(&current) == 0 && current == index) return;
     if (aoti_torch_create_device_guard(index, &guard_) != 0)
-      fail("tcgemm: torch could not make cuda:", index,
-           " the current device; its message stands on stderr.");
+      fail_in_torch("making cuda:", index, " the current device");
   }
   ~DeviceGuard() {
     if (guard_) aoti_torch_delete_device_guard(guard_);
@@ -48,7 +48,7 @@ void* current_stream(std::int32_t index) {
   void* stream = nullptr;
   if (aoti_torch_get_current_cuda_stream == nullptr ||
       aoti_torch_get_current_cuda_stream(index, &stream) != 0)
-    fail("tcgemm: torch gave no stream of cuda:", index, "; its message stands on stderr.");
+    fail_in_torch("reading the current stream of cuda:", index);
   return stream;
 }
 

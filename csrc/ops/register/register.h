@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ops/operators.h"
+#include "ops/torch_error.h"
 
 namespace tcgemm::ops {
 
@@ -15,6 +16,7 @@ namespace tcgemm::ops {
 template <const Backend& backend, int row, Overload overload>
 void boxed(std::uint64_t* stack, std::uint64_t, std::uint64_t) {
   constexpr const Operator& op = kOperators[row];
+  const ReadTorchErrors reads;
   Results results = op.function({op, overload, backend, stack});
   for (TensorHandle& result : results)
     if (result) *stack++ = reinterpret_cast<std::uint64_t>(result.release());

@@ -27,6 +27,7 @@ from tcgemm.operands.packed.stored import Stored
 from tcgemm.operands.packed.weight import PackedWeight
 from tcgemm.ops import autograd, fake, vmap
 from tcgemm.ops.arguments import check_flag, wrong_type
+from tcgemm.ops.memory import eager
 from tcgemm.typing import PackedFormat, PackMethod, words
 
 _NAME = "tcgemm.pack_weight"
@@ -134,7 +135,7 @@ def pack_weight(
         if form.has_global_scale:
             whole = _global_scale(w, form)
         if w.numel():
-            codes, scales, zeros = _OPS._pack_weight.default(
+            codes, scales, zeros = eager(_OPS._pack_weight.default)(
                 *(w, book, whole, form.operator, size or k),
                 *(form.limit or max(map(abs, values)), _SCALE_TYPES[dtype], zero_points),
                 method == "mse",

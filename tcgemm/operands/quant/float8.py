@@ -38,6 +38,7 @@ from tcgemm.ops._torch_private import (
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
 from tcgemm.ops.epilogue import Epilogue, Scales
+from tcgemm.ops.memory import eager
 from tcgemm.ops.operators import Scaled
 from tcgemm.typing import Activation, Precision
 
@@ -46,8 +47,8 @@ _NAME = f"tcgemm.{_LAYER}"
 SOURCES = (torch.float16, torch.bfloat16, torch.float32)
 FORMATS = (E4M3, E4M3, E5M2)  # of x, of the weight and of the gradient
 X, WEIGHT, GRADIENT = range(3)
-_quantize = torch.ops.tcgemm.quantize.default
-_quantize_scaled = torch.ops.tcgemm.quantize.scaled
+_quantize = eager(torch.ops.tcgemm.quantize.default)
+_quantize_scaled = eager(torch.ops.tcgemm.quantize.scaled)
 
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 _library.define(
@@ -144,7 +145,7 @@ def quantize(
 
 def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=None):
     epilogue = Epilogue(activation=activation, out_dtype=dtype, precision=precision)
-    return Scaled(Scales(scale_a, scale_b)).run(a, b, None, bias, None, epilogue)
+    return eager(Scaled(Scales(scale_a, scale_b)).run)(a, b, None, bias, None, epilogue)
 
 
 def _rows(tensor):

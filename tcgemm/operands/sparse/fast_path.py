@@ -26,6 +26,7 @@ from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops._torch_private import any_requires_grad, redispatch
 from tcgemm.ops.direct import CPU, CUDA, is_plain, is_plain_eager
 from tcgemm.ops.epilogue import DEFAULT, NO_SCALES, Scales
+from tcgemm.ops.memory import refused
 from tcgemm.ops.operands import products
 from tcgemm.ops.operators import ADDMM, MM, SCALED
 
@@ -126,8 +127,10 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
         if epilogue is DEFAULT:
             return scaled_mm(keys, *tensors)
         return scaled_mm(keys, *tensors, **epilogue.keywords())
-    except RuntimeError:  # the path of torch raises an error that names the wrong operand
-        return NotImplemented
+    except RuntimeError as error:
+        if (out_of_memory := refused(error)) is not None:
+            raise out_of_memory from None
+        return NotImplemented  # the path of torch raises an error that names the wrong operand
 
 
 products[SparseTensor24] = _multiply

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 import torch
 
 from tcgemm.operands.sparse.parts import DTYPES, GROUPS, default_pattern, value_columns
+from tcgemm.ops.memory import eager
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tcgemm.operands.sparse.tensor import SparseTensor24
 
-_OPS = torch.ops.tcgemm
+_decompress24 = eager(torch.ops.tcgemm.decompress24.default)
+_gather24 = eager(torch.ops.tcgemm.gather24.default)
 
 
 def decompress(w: SparseTensor24) -> Tensor:
     """The dense matrix."""
     values, metadata, _tiles = w.stored()
-    dense = _OPS.decompress24.default(values, metadata, w.stored_shape[1], w.pattern)
+    dense = _decompress24(values, metadata, w.stored_shape[1], w.pattern)
     return dense.t() if w.transposed else dense
 
 
@@ -51,7 +53,7 @@ def pack_positions(positions: Tensor) -> Tensor:
 def gather(dense: Tensor, metadata: Tensor, pattern: str) -> Tensor:
     """The elements of a dense matrix at the positions in the metadata."""
     if dense.dtype in DTYPES and pattern in ("2:4", default_pattern(dense.dtype)):
-        return _OPS.gather24.default(dense, metadata, pattern)
+        return _gather24(dense, metadata, pattern)
     # The operator has no kernel for this dtype, which arithmetic may use.
     group = GROUPS[pattern]
     k = dense.shape[1]
@@ -92,14 +94,14 @@ def gather_common(
 def stored_elements(values: Tensor, metadata: Tensor, k: int, pattern: str) -> Tensor:
     """The mask (N, k) of the elements that have a position in the metadata."""
     ones = torch.ones_like(values, dtype=torch.uint8 if pattern == "2:4" else torch.float32)
-    return _OPS.decompress24.default(ones, metadata, k, pattern) != 0
+    return _decompress24(ones, metadata, k, pattern) != 0
 
 
 def dense_masked(dense: Tensor, kept: SparseTensor24, gradient: str) -> Tensor:
     """The matrix with zeros beside the elements that `kept` has, by operators of plain tensors,
     which torch.func transforms. Its gradient is masked or straight_through."""
     ones, k = torch.ones_like(kept.values), dense.shape[1]
-    stored = torch.ops.tcgemm.decompress24.default(ones, kept.metadata, k, kept.pattern)
+    stored = _decompress24(ones, kept.metadata, k, kept.pattern)
     passed = gradient == "straight_through"
     others = dense - dense.detach() if passed else torch.zeros_like(dense)
     return torch.where(stored != 0, dense, others)

@@ -15,11 +15,13 @@ from tcgemm.operands.sparse.positions import gather, keep, stored_elements
 from tcgemm.operands.sparse.tensor import SparseTensor24
 from tcgemm.ops.arguments import check_flag, wrong_type
 from tcgemm.ops.kept import capturing
+from tcgemm.ops.memory import eager
 from tcgemm.typing import PruneMethod, SparsePattern, words
 
 METHODS = words(PruneMethod)
 _MEND = "pass prune=True, or prune it with tcgemm.prune24 before"
-_OPS = torch.ops.tcgemm
+_prune24 = eager(torch.ops.tcgemm.prune24.default)
+_compress24 = eager(torch.ops.tcgemm.compress24.default)
 
 
 def prune24(
@@ -73,7 +75,7 @@ def prune24(
     if mask is not None:
         return _by_mask(w, mask, pattern)
     transposable = method == "transposable"
-    pruned = _OPS.prune24(w.detach(), pattern, transposable)
+    pruned = _prune24(w.detach(), pattern, transposable)
     if not (w.requires_grad and torch.is_grad_enabled()):
         return pruned
     return keep(kept24(pruned, pattern), w)
@@ -82,7 +84,7 @@ def prune24(
 def kept24(w: Tensor, pattern: str) -> Tensor:
     """The mask of the elements that compress24 stores for a tensor of this pattern, where some of
     them may be zeros."""
-    values, metadata, _excess = _OPS.compress24(w, pattern)
+    values, metadata, _excess = _compress24(w, pattern)
     return stored_elements(values, metadata, w.shape[1], pattern)
 
 
@@ -95,7 +97,7 @@ def _by_mask(w, mask, pattern):
             f"but it must be torch.bool of w's shape {tuple(w.shape)} on {w.device}; convert it."
         )
     counted = mask.to(torch.float32 if pattern == "1:2" else torch.uint8)
-    excess = _OPS.compress24(counted, pattern)[2]
+    excess = _compress24(counted, pattern)[2]
     _check_excess("prune24", "mask", excess, mask, pattern, "keep fewer")
     return keep(mask, w).contiguous()
 
@@ -151,7 +153,7 @@ def compress24(
         )
     source = w.detach()
     if prune and transposable:
-        source = _OPS.prune24(source, pattern, True)
+        source = _prune24(source, pattern, True)
     transpose = None
     if transposable and prune:
         values, metadata, transpose = parts_of_both(source, is_stored(source))
@@ -190,14 +192,14 @@ def parts_of_both(w: Tensor, kept: Tensor) -> tuple[Tensor, Tensor, tuple[Tensor
     n, k = w.shape
     padding = (0, -kept.shape[1] % 4, 0, -n % 4)
     marks = torch.nn.functional.pad(kept.to(torch.uint8) * 15, padding) + 1
-    both = _OPS.prune24(marks, "2:4", True)  # a kept element counts more than all others of a block
-    metadata = _OPS.compress24(both, "2:4")[1][:n]
-    other = _OPS.compress24(both.t(), "2:4")[1][:k]
+    both = _prune24(marks, "2:4", True)  # a kept element counts more than all others of a block
+    metadata = _compress24(both, "2:4")[1][:n]
+    other = _compress24(both.t(), "2:4")[1][:k]
     return gather(w, metadata, "2:4"), metadata, (gather(w.t(), other, "2:4"), other)
 
 
 def _compressed(name, source, pattern, prune, fits):
-    values, metadata, excess = _OPS.compress24(source, pattern, prune)
+    values, metadata, excess = _compress24(source, pattern, prune)
     if not fits and not source.is_meta:
         _check_excess("compress24", name, excess, source, pattern, _MEND)
     return values, metadata

@@ -38,6 +38,7 @@ from tcgemm.operands.sparse.positions import decompress, gather_values
 from tcgemm.ops._torch_private import wrapper_subclass
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.kept import changes
+from tcgemm.ops.memory import eager
 from tcgemm.ops.operands import TensorOperand, as_parameter, deep_copy
 from tcgemm.ops.operator_table import Register, registers_in
 
@@ -420,7 +421,7 @@ def _side(
         values, metadata = _in_memory(values), _in_memory(metadata)
     values, metadata, tiles = values.contiguous(), metadata.contiguous(), None
     if values.device.type == "cuda" and pattern == default_pattern(values.dtype):
-        tiles = _OPS.tile24.default(metadata, k, pattern, values.dtype)
+        tiles = eager(_OPS.tile24.default)(metadata, k, pattern, values.dtype)
     return dict(zip(names, (values, metadata, tiles), strict=True))
 
 
