@@ -159,7 +159,11 @@ SHAPES = {
     ),
     "no memory": (
         lambda: OPS.mm(t(1, 1).expand(2**26, 1), t(1, 1).expand(1, 2**26)),
-        ["could not allocate the result of shape (67108864, 67108864)", "on cpu", "free memory"],
+        [
+            "DefaultCPUAllocator: can't allocate memory",
+            "(tcgemm: the allocation of the result of shape (67108864, 67108864), torch.float32, on "
+            "cpu failed.)",
+        ],
     ),
 }
 
