@@ -41,6 +41,11 @@ def no_driver(_):
     X.cuda()
 
 
+def out_of_memory(_):
+    one = torch.ones(1, 1)
+    tcgemm.mm(one.expand(2**21, 1), one.expand(1, 2**21))
+
+
 def built_without_cuda(_):
     """No tensor of a machine without a GPU is on CUDA: the sentence is looked up in the source."""
     source = re.sub(r'"\s*"', "", (ROOT / "csrc/ops/target.cpp").read_text())
@@ -105,6 +110,7 @@ RAISED = {
     "The library could not be loaded": library_is_no_library,
     "Two copies of tcgemm in one process": lambda _: _library.load(),
     "Found no NVIDIA driver": no_driver,
+    "Out of memory": out_of_memory,
     "No CUDA kernel was built": built_without_cuda,
     "No kernel of this build": lambda _: tcgemm.explain(X, W.t(), device="A100"),
     "Both must have one dtype": lambda _: tcgemm.linear(X.bfloat16(), W),
