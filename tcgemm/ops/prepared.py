@@ -240,6 +240,8 @@ def prepare(w: torch.Tensor) -> Prepared:
     if not isinstance(w, torch.Tensor):
         raise wrong_type("prepare", "w", w)
     _refuse_inside(w)
+    if w.layout is not torch.strided:
+        autograd.without_grad(_prepare, w)  # raises: a kept form cannot ask for the address
     return prepared_in(KeptForm(), w)
 
 

@@ -481,3 +481,12 @@ def test_fake_of_the_operator():
         assert isinstance(terms.shape[0], torch.SymInt)
     for device in ("cpu", "meta"):
         assert torch.ops.tcgemm.prepare(torch.empty(N, K, device=device)).shape == (0,)
+
+
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "_mkldnn"])
+def test_only_strided_tensors_are_prepared(layout, capfd):
+    w = torch.ones(4, 4)
+    w = w.to_mkldnn() if layout == "_mkldnn" else w.to_sparse(layout=getattr(torch, layout))
+    with pytest.raises(RuntimeError, match=f"tcgemm.prepare: w has the layout torch.{layout}"):
+        tcgemm.prepare(w)
+    assert capfd.readouterr().err == ""
