@@ -1,7 +1,7 @@
 // What torch says of a call of its C shim that failed.
 //
-// The shim returns a code in place of the exception. From torch 2.13 on, it keeps the message. Older
-// ones print it on std::cerr, with the C++ frames: they are read there, and not printed.
+// The shim returns a code in place of the exception. From torch 2.13 on, it keeps the message. An
+// older one prints it on std::cerr, with the C++ frames: there it is read, and not printed.
 #pragma once
 
 #include "ops/error.h"
