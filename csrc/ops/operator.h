@@ -64,8 +64,7 @@ struct Operator {
 constexpr const char* name(const Operator& op) { return op.error_name; }
 
 // What computes on one device, a function for each task. The View is the tensor whose device it is.
-// Target::none has no function: operators throw before they call one. A null `prepare`: GEMMs read
-// f32 operands as they are.
+// A null `prepare`: GEMMs read f32 operands as they are.
 struct Backend {
   Target target;
   void (*gemm)(const BatchedProblem& batched, const CheckedGemm& checked,

@@ -1,19 +1,17 @@
 // The errors of a call that no backend computes. The dispatcher's own error lists fifty keys.
 #include "ops/target.h"
 
+#include <algorithm>
+
 namespace tcgemm::ops {
 
 void refuse_device(const char* op, const View& view) {
-  if (!view || is_cpu(view)) return;
+  if (!view || is_cpu(view) || is_meta(view)) return;
   if (is_cuda(view) && !TCGEMM_CUDA)
     fail(op, ": ", view.name, " is on ", device_name(view),
          ", but no CUDA kernel was built; `TCGEMM_CUDA=1 pip install --force-reinstall --no-deps "
          "<tcgemm's source folder>` builds them, in a checkout also `make build`; or move the "
          "tensors with .cpu().");
-  if (is_meta(view))
-    fail(op, ": ", view.name,
-         " is on meta, and only the Python package knows the shapes of "
-         "results without data; import tcgemm first.");
   if (!is_cuda(view))
     fail(op, ": ", view.name, " is on ", device_name(view),
          ", but products are computed on cuda and cpu; move the tensors with .to(\"cuda\") or "
@@ -27,7 +25,7 @@ void refuse_dtype(const char* op, const View& view) {
 }
 
 void check_backend(Target target, const char* op, std::initializer_list<View> views) {
-  if (target != Target::none) return;
+  if (target != Target::none || std::any_of(views.begin(), views.end(), is_meta)) return;
   for (const View& view : views) refuse_device(op, view);
   for (const View& view : views)
     if (view && !view.has_dtype) refuse_dtype(op, view);

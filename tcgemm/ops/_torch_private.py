@@ -100,6 +100,17 @@ def dispatch_keys(name):
     return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
 
 
+def device_free_kernel(op):
+    """The kernel of an operator for the devices that have none of their own."""
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
+    return lambda *arguments, **options: op._op_dk(key, *arguments, **options)
+
+
+def size_hint(size):
+    """The number that stands for a size while a call is traced; None if nothing says one."""
+    return size.node.hint if isinstance(size, torch.SymInt) else size
+
+
 def ragged_dim(nested):
     """The dimension of a jagged NestedTensor whose size differs between its parts."""
     return nested._ragged_idx

@@ -2,23 +2,22 @@
 
 torch.compile, export and FakeTensorMode call these with sizes that may be symbols. The dispatcher
 calls them also for a tensor on meta beside tensors that have values; nobody would write the result
-of such a call, so check_devices refuses it. csrc/ops/check has all other rules and their error
-messages; the opcheck tests compare both.
+of such a call, so check_devices refuses it. csrc has all other rules and their error messages: a
+fake first calls the operator's kernel with meta tensors, which checks them and computes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from tcgemm import dtypes
-from tcgemm.ops._torch_private import check
+from tcgemm.ops._torch_private import below_dispatch_modes, check, device_free_kernel, size_hint
 from tcgemm.ops.epilogue import ADDENDS
 from tcgemm.ops.operators import ALL, PLAIN, Operator
-
-_OPERANDS = tuple(row.torch for row in dtypes.TABLE)
 
 
 def _result_shape(op, arguments):
@@ -48,8 +47,8 @@ def check_devices(function: str, tensors: Mapping[str, torch.Tensor | None]) -> 
 
     function: its name in errors, as "tcgemm.mm". tensors: by the names of the arguments.
     """
-    present = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-    (first, a), *others = present.items()
+    present = [(name, tensor) for name, tensor in tensors.items() if tensor is not None]
+    (first, a), *others = present
     for name, tensor in others:
         if tensor.device == a.device:
             continue
@@ -66,62 +65,111 @@ def check_devices(function: str, tensors: Mapping[str, torch.Tensor | None]) -> 
         )
 
 
-def _check_dtypes(function, operands):
-    """As check_operand_types of csrc/ops/check does."""
-    for name, tensor in operands.items():
-        if tensor.dtype not in _OPERANDS:
-            raise RuntimeError(
-                f"{function}: {name} is {tensor.dtype}, but a product takes torch.float16, "
-                "torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, "
-                "torch.float8_e5m2, torch.int8 and torch.uint8; convert both operands with "
-                ".to(...)."
-            )
-    (first, a), (second, b) = operands.items()
-    pair = {a.dtype, b.dtype}
-    if len(pair) > 1 and not (pair <= set(dtypes.FP8) or pair <= set(dtypes.INT8)):
-        raise RuntimeError(
-            f"{function}: {second} is {b.dtype}, but {first} is {a.dtype}; both must have one "
-            "dtype (the two of float8 may be mixed, and so may int8 and uint8): convert one of "
-            "them with .to(...)."
-        )
+def _meta(tensor: torch.Tensor, sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """A meta tensor of the dtype of a fake one."""
+    if tensor.layout is not torch.strided:
+        return torch.zeros(sizes, dtype=tensor.dtype, layout=tensor.layout, device="meta")
+    return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
 
 
-def _check_call(op, arguments):
+def check_call(
+    overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any], any_extents: bool = False
+) -> None:
+    """Raises what the kernel of an operator raises for a call with fake or meta tensors.
+
+    A symbol stands for the size that its call was traced with. A size that only the data gives is
+    not known: any_extents says that a kernel that takes these tensors takes them with sizes of 1
+    too, which then stand for all sizes. Otherwise such a call is checked when it runs.
+    """
+    fakes = [value for value in (*args, *kwargs.values()) if hasattr(value, "fake_mode")]
+    strided = [fake for fake in fakes if fake.layout is torch.strided]
+    numbers = [n for fake in fakes for n in fake.shape] + [n for t in strided for n in t.stride()]
+    known = all(size_hint(number) is not None for number in numbers)
+    if not known and not any_extents:
+        return
+
+    def value(argument: Any) -> Any:
+        if not hasattr(argument, "fake_mode"):
+            return argument
+        ones = (1,) * argument.dim()
+        sizes = tuple(map(size_hint, argument.shape)) if known else ones
+        is_strided = known and argument.layout is torch.strided
+        strides = tuple(map(size_hint, argument.stride())) if is_strided else ones
+        return _meta(argument, sizes, strides)
+
+    with below_dispatch_modes():
+        values = {name: value(argument) for name, argument in kwargs.items()}
+        device_free_kernel(overload)(*map(value, args), **values)
+
+
+def implement(
+    overload: Any,
+    results: Callable[..., Any],
+    function: str = "tcgemm",
+    *,
+    any_extents: bool = False,
+) -> None:
+    """Registers the fake of an operator whose kernel checks meta tensors: it checks the call, and
+    returns results(*arguments), which has the parameters of the operator.
+
+    function: its name in errors. any_extents: see check_call.
+    """
+    parameters = inspect.signature(results)
+
+    def fake(*args: Any, **kwargs: Any) -> Any:
+        given = parameters.bind(*args, **kwargs).arguments
+        check_devices(function, {n: t for n, t in given.items() if isinstance(t, torch.Tensor)})
+        check_call(overload, args, kwargs, any_extents)
+        return results(*args, **kwargs)
+
+    torch.library.register_fake(overload, fake)
+
+
+# With these, sizes follow from numbers or bytes, and ones cannot stand for them.
+_TIED = ("terms_b", "sparse_a", "sparse_b", "k")
+
+
+def register(
+    op: Operator, shape: Callable[..., Any] = _result_shape, any_extents: bool = True
+) -> None:
+    """Registers the fakes of all overloads of an operator that multiplies.
+
+    shape(op, arguments by name) is the shape of its result. any_extents: see check_call.
+    """
     function = f"tcgemm.{op.name}" if op in PLAIN else "tcgemm"  # every function calls the others
-    operands = dict(zip(op.operand_names, (arguments["a"], arguments["b"]), strict=True))
-    tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    del tensors["a"], tensors["b"]
-    check_devices(function, operands | tensors)
-    if op in _DENSE:
-        _check_dtypes(function, operands)
 
-
-def gemm(op: Operator, shape: Callable[..., Any] = _result_shape) -> Callable[..., Any]:
-    """The fake implementation of an operator that multiplies. shape(op, arguments by name) is the
-    shape of its result."""
-
-    def fake(*args: Any, out_dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    def check_operands(overload: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         arguments = op.arguments(args, kwargs)
-        _check_call(op, arguments)
+        tensors = {n: t for n, t in arguments.items() if isinstance(t, torch.Tensor)}
+        operands = dict(zip(op.operand_names, (tensors.pop("a"), tensors.pop("b")), strict=True))
+        check_devices(function, operands | tensors)
+        tied = any(arguments.get(name) is not None for name in _TIED)
+        check_call(overload, args, kwargs, any_extents and not tied)
+        return arguments
+
+    def result(arguments: dict[str, Any]) -> Any:
         a = arguments["a"]
-        out = a.new_empty(shape(op, arguments), dtype=out_dtype or dtypes.result(a.dtype))
+        dtype = arguments.get("out_dtype") or dtypes.result(a.dtype)
+        out = a.new_empty(shape(op, arguments), dtype=dtype)
         return (out, a.new_empty((), dtype=torch.float32)) if op.amax else out
 
-    return fake
+    def default(*args: Any, **kwargs: Any) -> Any:
+        return result(check_operands(op.default, args, kwargs))
+
+    def out(*args: Any, **kwargs: Any) -> None:
+        check_operands(op.out, args, kwargs)
+
+    def with_z(*args: Any, **kwargs: Any) -> Any:
+        out = result(check_operands(op.with_z, args, kwargs))
+        return out, torch.empty_like(out)
+
+    for overload, fake in ((op.default, default), (op.out, out), (op.with_z, with_z)):
+        if overload is not None:
+            torch.library.register_fake(overload, fake)
 
 
 def _prepare(w):
     """On a GPU the number of bytes depends on the values: they decide the number of terms."""
-    if w.dtype is not torch.float32:
-        raise RuntimeError(
-            f"tcgemm.prepare: w is {w.dtype}, but torch.float32 alone is split into terms before "
-            "it is multiplied; pass such a w to the products as it is."
-        )
-    if w.dim() != 2:
-        raise RuntimeError(
-            "tcgemm.prepare: w must be a matrix (N, K), as the weight of tcgemm.linear, but has "
-            f"shape {tuple(w.shape)}; prepare one matrix at a time."
-        )
     size = torch.library.get_ctx().new_dynamic_size() if w.device.type == "cuda" else 0
     return w.new_empty(size, dtype=torch.uint8)
 
@@ -136,36 +184,11 @@ def _activation_backward(g, z, activation, dtype, sum_dtype=None):
     return g.new_empty(g.shape, dtype=dtype), sums
 
 
-def writes_out(op: Operator) -> Callable[..., None]:
-    """The fake of an overload that writes into `out` and returns nothing."""
-
-    def fake(*args: Any, **kwargs: Any) -> None:
-        _check_call(op, op.arguments(args, kwargs))
-
-    return fake
-
-
-def register(op: Operator, shape: Callable[..., Any] = _result_shape) -> None:
-    """Registers the fakes of all overloads of an operator that multiplies."""
-    fake = gemm(op, shape)
-    torch.library.register_fake(op.default, fake)
-    if op.out is not None:
-        torch.library.register_fake(op.out, writes_out(op))
-    if op.with_z is not None:
-
-        def with_z(*args: Any, **kwargs: Any) -> Any:
-            out = fake(*args, **kwargs)
-            return out, torch.empty_like(out)
-
-        torch.library.register_fake(op.with_z, with_z)
-
-
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
-_DENSE = (*ALL, _GENERAL)  # the operators whose operands are a and b as they are
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
     register(_op)
-torch.library.register_fake(torch.ops.tcgemm.prepare.default, _prepare)
-torch.library.register_fake(torch.ops.tcgemm._sum_rows.default, _sum_rows)
-torch.library.register_fake(torch.ops.tcgemm._activation_backward.default, _activation_backward)
+implement(torch.ops.tcgemm.prepare.default, _prepare, any_extents=True)
+implement(torch.ops.tcgemm._sum_rows.default, _sum_rows, any_extents=True)
+implement(torch.ops.tcgemm._activation_backward.default, _activation_backward, any_extents=True)

@@ -139,6 +139,15 @@ def test_dispatch_keys():
     assert not private.dispatch_keys("CPU").has(torch._C.DispatchKey.CUDA)
 
 
+def test_device_free_kernel():
+    kernel = private.device_free_kernel(torch.ops.tcgemm.mm.default)
+    a, b = torch.zeros(2, 3, device="meta"), torch.zeros(3, 4, device="meta")
+    with private.below_dispatch_modes():
+        assert kernel(a, b).shape == (2, 4)
+    with pytest.raises(RuntimeError, match="b is torch.float16, but a is torch.float32"):
+        kernel(a, b.half())
+
+
 def test_dispatch_modes():
     assert private.dispatch_modes() == 0
     with torch._subclasses.FakeTensorMode():
@@ -295,6 +304,20 @@ def test_register_sharding():
     assert propagator.op_to_schema_info[op].static_kwargkey == ["activation", "alpha"]
     assert experimental.register_sharding
     propagator.op_strategy_funcs[op], propagator.op_to_schema_info[op] = strategy, info
+
+
+def test_size_hint():
+    hints = []
+
+    class Model(torch.nn.Module):
+        def forward(self, x, mask):
+            hints.extend(map(private.size_hint, (*x.shape, x[mask].shape[0])))
+            return x + 1
+
+    arguments = torch.zeros(3, 4), torch.zeros(3, dtype=torch.bool)
+    dynamic = ({0: torch.export.Dim("rows")}, {0: torch.export.Dim("rows")})
+    torch.export.export(Model(), arguments, dynamic_shapes=dynamic, strict=False)
+    assert hints[:3] == [3, 4, None]
 
 
 def test_tree_map_only():

@@ -50,15 +50,15 @@ SCALED = {
 INT4 = SCALED | {"a": (u8, M, K // 2), "b": (u8_columns, K // 2, N)}
 BINARY = {"a": (u8, M, K // 8), "b": (u8_columns, K // 8, N)}
 QUANTIZED = {"x": (f32, M, K), "weight": (s8, N, K), "weight_scale": (f32, N, 1), **EPILOGUE}
-SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 16)}
+SPARSE = {"a": (f32, M, K), "b": (f32, K // 2, N), "sparse_b": (u8, N, K // 8)}
 # One block of codes of 4 bits behind the header, and the scales of its 128 rows.
 PACKED = {"a": (f16, M, K), "packed_b": (u8, 256 + 4096 + 512), **ADDENDS, "scale_out": (f32,)}
 PACKED_OPTIONS = {"n": N, "weight_format": "int4", "group_size": 0, "out_dtype": torch.float32}
 LINEAR24 = {
-    "weight": (f32, N, K // 2),
-    "metadata": (u8, N, K // 16),
-    "x": (f32, M, K),
-    "bias": (f32, N),
+    "weight": (f16, N, K // 2),
+    "metadata": (u8, N, K // 8),
+    "x": (f16, M, K),
+    "bias": (f16, N),
 }
 # operator -> (its tensors by name: the function that makes each, and its shape; its options)
 CALLS = {
@@ -84,10 +84,10 @@ CALLS = {
     "_linear24": (LINEAR24, {}),
     "quantized_linear": (QUANTIZED, {"dtype": torch.int8, "granularity": "row"}),
     "decompress24": (
-        {"values": (f32, N, K // 2), "metadata": (u8, N, K // 16)},
+        {"values": (f32, N, K // 2), "metadata": (u8, N, K // 8)},
         {"k": K, "pattern": "1:2"},
     ),
-    "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 16)}, {"pattern": "1:2"}),
+    "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 8)}, {"pattern": "1:2"}),
 }
 _OUT = (*(op.name for op in PLAIN), "_gemm", "scaled_mm", "packed_mm")
 WITH_OUT = tuple(call for call in CALLS if call in _OUT)

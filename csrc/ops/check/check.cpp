@@ -7,8 +7,10 @@
 namespace tcgemm::ops {
 namespace {
 
-// Throws the reason why no backend computes a call with these tensors.
-[[noreturn]] void refuse(const Operator& op, const CheckedGemm& checked) {
+// Throws the reason why no backend computes a call with these tensors, unless one is on meta.
+void refuse(const Operator& op, const CheckedGemm& checked) {
+  for (const CheckedOperand& operand : checked.operands)
+    if (operand.view && is_meta(operand.view)) return;
   for (const CheckedOperand& operand : checked.operands) refuse_device(name(op), operand.view);
   const View* view = &checked[Slot::a].view;
   for (const CheckedOperand& operand : checked.operands)

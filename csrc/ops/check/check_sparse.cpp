@@ -74,7 +74,7 @@ void check_metadata(const Operator& op, const CheckedGemm& checked, Slot slot, T
   const bool tiled = is_u8 && view.dims == 1 && view.sizes[0] == tiles.bytes() &&
                      view.strides[0] == 1 && view.address % kTilesAlignment == 0;
   if (tiled && target != Target::cpu) return;
-  if (target == Target::cpu)
+  if (target == Target::cpu || target == Target::none)
     fail(name(op), ": ", view.name, " must be torch.uint8 of shape (", rows, ", ", columns,
          "), as compress24 makes it beside these values, but is ", type_name(view), " of shape ",
          view.shape(), "; pass its metadata.");

@@ -231,7 +231,6 @@ def _global_scale(w: Tensor, form: Format) -> Tensor:
 
 
 def _fake(w, book, global_scale, format, group_size, _limit, scale_type, zero_points=False, *_):
-    fake.check_devices("tcgemm._pack_weight", {"w": w, "book": book, "global_scale": global_scale})
     n, k = w.shape
     dtypes = {name: dtype for dtype, name in _SCALE_TYPES.items() if dtype in FLOATS}
     groups = (n, k // group_size)
@@ -244,5 +243,5 @@ def _fake(w, book, global_scale, format, group_size, _limit, scale_type, zero_po
 
 
 autograd.register_constant("_pack_weight")
-torch.library.register_fake(_OPS._pack_weight.default, _fake)
+fake.implement(_OPS._pack_weight.default, _fake, "tcgemm._pack_weight")
 vmap.register_one_by_one("_pack_weight")

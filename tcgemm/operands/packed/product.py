@@ -133,7 +133,7 @@ class PackedProduct(Operator):
 OPERATOR: PackedProduct = PackedProduct()
 OPERATOR_AMAX: PackedProduct = PackedProduct(amax=True)
 for _op in (OPERATOR, OPERATOR_AMAX):
-    fake.register(_op, lambda _op, arguments: (*arguments["a"].shape[:-1], arguments["n"]))
+    fake.register(_op, lambda _op, arguments: (*arguments["a"].shape[:-1], arguments["n"]), False)
     autograd.register(_op)
     flops.count(_op)
 torch.library.register_vmap("tcgemm::packed_mm", vmap.joined_rows(OPERATOR.default))

@@ -12,8 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import dtypes
 from tcgemm.dtypes import QUANTIZED
-from tcgemm.ops import autograd, dispatch
-from tcgemm.ops._torch_private import check
+from tcgemm.ops import autograd, dispatch, fake
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.typing import Granularity
 
@@ -213,43 +212,13 @@ def dequantize(values: Tensor, scale: Tensor, dtype: torch.dtype | str = torch.f
     return (values.float() * scale).to(dtype)
 
 
-_ONE_SCALE = (
-    'tcgemm.quantize: scale has shape {}, but granularity "tensor" has one scale; pass a tensor of '
-    "one element, or the granularity of this scale."
-)
-_LEAST_DIMS = {"tensor": 1, "row": 1, "1x128": 1, "128x128": 2}  # the dimensions that x needs
-
-
 def _fake(x, dtype, granularity="tensor"):
-    if granularity not in _LEAST_DIMS:
-        raise _wrong_granularity(granularity)
-    least = _LEAST_DIMS[granularity]
-    if x.dim() < least:
-        raise RuntimeError(
-            f"tcgemm.quantize: x has shape {tuple(x.shape)}, but granularity "
-            f'"{granularity}" needs a dimension for each of rows and columns that it divides: at '
-            f"least {least}; reshape it."
-        )
     scale = x.new_empty(scale_shape(x.shape, granularity), dtype=torch.float32)
     return x.new_empty(x.shape, dtype=dtype), scale
 
 
 def _fake_scaled(x, scale, dtype, granularity="tensor"):
-    values, groups = _fake(x, dtype, granularity)
-    if scale.device != x.device:
-        raise RuntimeError(
-            f"tcgemm.quantize: scale is on {scale.device}, but x is on {x.device}; move it with "
-            ".to(x.device)."
-        )
-    if granularity == "tensor":
-        check(scale.numel() == 1, lambda: _ONE_SCALE.format(tuple(scale.shape)))
-    elif scale.shape != groups.shape:
-        raise RuntimeError(
-            f"tcgemm.quantize: scale has shape {tuple(scale.shape)}, but x of shape "
-            f'{tuple(x.shape)} with granularity "{granularity}" has scales of shape '
-            f"{tuple(groups.shape)}; pass that shape, or the granularity of this scale."
-        )
-    return values, groups
+    return _fake(x, dtype, granularity)
 
 
 def _vmap(op, info, in_dims, *arguments):
@@ -268,7 +237,7 @@ def _vmap(op, info, in_dims, *arguments):
 
 autograd.register_constant("quantize")
 autograd.register_constant("quantize", "scaled")
-torch.library.register_fake("tcgemm::quantize", _fake)
-torch.library.register_fake("tcgemm::quantize.scaled", _fake_scaled)
+fake.implement(_quantize, _fake, "tcgemm.quantize", any_extents=True)
+fake.implement(_quantize_scaled, _fake_scaled, "tcgemm.quantize", any_extents=True)
 torch.library.register_vmap(_quantize, functools.partial(_vmap, _quantize))
 torch.library.register_vmap(_quantize_scaled, functools.partial(_vmap, _quantize_scaled))
