@@ -144,7 +144,7 @@ def test_device_free_kernel():
     a, b = torch.zeros(2, 3, device="meta"), torch.zeros(3, 4, device="meta")
     with private.below_dispatch_modes():
         assert kernel(a, b).shape == (2, 4)
-    with pytest.raises(RuntimeError, match="b is torch.float16, but a is torch.float32"):
+    with pytest.raises(RuntimeError, match=r"b is torch\.float16, but a is torch.float32"):
         kernel(a, b.half())
 
 

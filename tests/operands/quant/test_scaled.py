@@ -427,8 +427,9 @@ def test_compiled_as_eager(dynamic):
 def test_meta_tensors():
     meta = {"device": "meta"}
     a, b = torch.empty(2, 3, 8, dtype=S8, **meta), torch.empty(8, 5, dtype=S8, **meta)
-    out, amax = tcgemm.matmul(a, b, zero_a=torch.empty((), dtype=torch.int32, **meta), amax=True)
-    assert out.shape == (2, 3, 5) and out.dtype is torch.int32
+    zero = torch.empty((), dtype=torch.int32, **meta)
+    out, amax = tcgemm.matmul(a, b, zero_a=zero, amax=True, out_dtype=F32)
+    assert out.shape == (2, 3, 5) and out.dtype is F32
     assert amax.shape == () and amax.dtype is F32
     a, b = a.to(E4M3), b.to(E5M2)
     assert tcgemm.matmul(a, b).dtype is BF16
