@@ -70,7 +70,8 @@ class PackedLinear(StoredWeight):
     Arguments:
         in_features, out_features, bias, device: as for torch.nn.Linear.
         format (str), group_size (int), zero_points (bool), scale_dtype (torch.dtype): as for
-            tcgemm.pack_weight. The default of scale_dtype is the dtype of the bias.
+            tcgemm.pack_weight. The default of scale_dtype is the dtype of the bias. group_size
+            divides in_features; None, for one group a row, fits every layer of "int4".
         table (Tensor): the 16 values of the format "table".
         activation (str): one of tcgemm.typing.Activation, or None.
         bias_dtype (torch.dtype): default: torch.get_default_dtype().

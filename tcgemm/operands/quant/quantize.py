@@ -87,7 +87,8 @@ def quantize(
     give the same bits.
 
     With a given scale, values = x / scale with the same rounding, and what is too large saturates,
-    Inf too. NaN stays NaN in float8 and becomes 0 in int8.
+    Inf too. NaN stays NaN in float8 and becomes 0 in int8, which has no NaN. So give a scale only
+    for an x without NaN, or leave it out.
     A scale of a former step needs no pass over x to find amax: this is delayed scaling. With
     amax=True the third result is the amax of each group, found in the same pass.
 

@@ -409,3 +409,17 @@ def test_an_adapter_learns_beside_a_weight_of_four_bits():
     assert all(
         torch.equal(bits(model.state_dict()[name]), bits(tensor)) for name, tensor in before.items()
     )
+
+
+@pytest.mark.parametrize("out_features", [0, 8])
+def test_inputs_that_the_default_group_does_not_divide(out_features):
+    for k, mend in ((8, "pass None, for one group a row"), (96, "pass 32")):
+        text = error_message(lambda k=k: PackedLinear(k, out_features))
+        assert f"group_size is 128, which does not divide the {k} columns" in text and mend in text
+        size = None if k == 8 else 32
+        layer = PackedLinear(k, out_features, group_size=size)
+        assert layer(torch.zeros(3, k, dtype=torch.half)).shape == (3, out_features)
+        model = nn.Sequential(nn.Linear(k, 8))
+        report = tcgemm.swap_linear(model, to=PackedLinear)
+        assert report.skipped == {"0": f"has {k} inputs, which groups of 128 do not divide"}
+        assert tcgemm.swap_linear(model, to=PackedLinear, group_size=size).swapped == ["0"]
