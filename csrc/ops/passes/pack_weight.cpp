@@ -81,8 +81,8 @@ Results pack_weight(const Call& call) {
     fail(op, ": zero_points is True, but format is \"", format,
          "\", and only \"int4\" has them; leave it out.");
   task.book = numbers(op, view_of(op, "book", book), 3 * packing::kTableEntries, w);
-  if ((task.book != nullptr) != (rules.format == WeightFormat::table4))
-    fail(op, ": book is ", task.book ? "given" : "None", ", but format is \"", format,
+  if (bool(book) != (rules.format == WeightFormat::table4))  // a book on meta has no address
+    fail(op, ": book is ", book ? "given" : "None", ", but format is \"", format,
          "\"; \"table4\" has a book, and the others have none.");
   task.global_scale = numbers(op, view_of(op, "global_scale", global_scale), 1, w);
 
