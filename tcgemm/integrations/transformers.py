@@ -6,9 +6,9 @@ read a saved SparseLinear24 or a checkpoint of another method.
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
@@ -17,152 +17,23 @@ from torch import Tensor
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
-from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from tcgemm import dtypes
 from tcgemm.integrations import checkpoints, transformers_dispatch
-from tcgemm.nn import (
-    PackedLinear,
-    QuantLinear,
-    SparseLinear24,
-    SwapReport,
-    conv1d,
-    exchange,
-    swap_linear,
-)
-from tcgemm.nn.sparse_state import SAVED_PARTS
+from tcgemm.integrations.transformers_config import LAYERS, METHOD, TcgemmConfig, layers_of
+from tcgemm.nn import Float8Linear, SparseLinear24, SwapReport, swap_linear
+from tcgemm.nn.exchange import layer_of
+from tcgemm.nn.sparse_state import REFRESH, SAVED_PARTS
 from tcgemm.operands.packed.view import PackedView
 from tcgemm.operands.quant.weight import QuantizedWeight
-from tcgemm.typing import PackedFormat, PackMethod, WeightGranularity, words
 
-METHOD = "tcgemm"
+__all__ = ["TcgemmConfig", "TcgemmQuantizer"]
+
 # transformers initialises every weight without this mark, and a layer makes `weight` at each use.
 for _weights in (QuantizedWeight, PackedView):
     _mark: Any = _weights
     _mark._is_hf_initialized = True
-# What a layer was before the swap, and is again after swap_linear or a merge of an adapter.
-DENSE = (exchange.LINEAR, conv1d.CONV1D_OR_OURS)
-LAYERS = ("QuantLinear", "PackedLinear", "SparseLinear24")
-DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in dtypes.QUANTIZED}
-METHODS = ("magnitude", "transposable")  # of SparseLinear24
-
-
-def _check(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(
-            f"TcgemmConfig: {name} is {value!r}; expected one of {', '.join(allowed)}."
-        )
-
-
-class TcgemmConfig(QuantizationConfigMixin):
-    """Which layers of a model of transformers become layers of tcgemm, and how.
-
-    Example:
-        >>> from tcgemm.integrations.transformers import TcgemmConfig
-        >>> config = TcgemmConfig(dtype="int8")
-        >>> config.layer, config.dtype, config.granularity, config.modules_to_not_convert
-        ('QuantLinear', 'int8', 'row', ['lm_head'])
-
-    Pass it to `AutoModel.from_pretrained(..., quantization_config=...)`. A model that was saved
-    with it is loaded without it, if this module was imported.
-
-    Arguments:
-        layer (str): "QuantLinear" for 8-bit weights and inputs, "PackedLinear" for weights of 4 or
-            8 bits alone, "SparseLinear24" for frozen 2:4 sparse weights.
-        dtype (str | torch.dtype): of the values of a QuantLinear: "float8_e4m3fn", "float8_e5m2" or
-            "int8".
-        granularity (str): of its scales: "row", "tensor" or "128x128".
-        method (str): how a SparseLinear24 prunes: "magnitude" (the default) or "transposable"; how
-            a PackedLinear packs: "nearest" (the default) or "mse".
-        format (str), group_size (int), zero_points (bool): of a PackedLinear, as for
-            tcgemm.pack_weight. The format "table" has no place in a config.
-        modules_to_not_convert (list[str]): names of modules or patterns that stay as they are.
-            Layers that share a weight with another module, as a tied head does, stay, too.
-        checkpoint (str): whose names and shapes the scales of a saved model have: "tcgemm", "fp8"
-            or "compressed-tensors". `of` sets it.
-
-    Raises:
-        ValueError: One of the words is not known.
-    """
-
-    quant_method: Any
-    layer: str
-    dtype: str
-    granularity: str
-    method: str
-    # Attributes of the object for a PackedLinear alone, so that other configs are saved without.
-    format: str = "int4"
-    group_size: int | str | None = "default"
-    zero_points: bool = False
-    modules_to_not_convert: list[str]
-    checkpoint: str
-
-    def __init__(
-        self,
-        layer: str = "QuantLinear",
-        dtype: str | torch.dtype = "float8_e4m3fn",
-        granularity: str = "row",
-        method: str | None = None,
-        format: str = "int4",
-        group_size: int | str | None = "default",
-        zero_points: bool = False,
-        modules_to_not_convert: list[str] | tuple[str, ...] = ("lm_head",),
-        checkpoint: str = METHOD,
-        **_others: Any,
-    ) -> None:
-        dtype = str(dtype).removeprefix("torch.")
-        _check("layer", layer, LAYERS)
-        _check("dtype", dtype, tuple(DTYPES))
-        _check("granularity", granularity, words(WeightGranularity))
-        methods = words(PackMethod) if layer == "PackedLinear" else METHODS
-        chosen: str = methods[0] if method is None else method
-        _check("method", chosen, methods)
-        _check("format", format, tuple(name for name in words(PackedFormat) if name != "table"))
-        _check("checkpoint", checkpoint, (METHOD, *checkpoints.READERS))
-        self.quant_method = METHOD
-        self.layer = layer
-        self.dtype = dtype
-        self.granularity = granularity
-        self.method = chosen
-        if layer == "PackedLinear":
-            self.format, self.group_size, self.zero_points = format, group_size, zero_points
-        self.modules_to_not_convert = list(modules_to_not_convert)
-        self.checkpoint = checkpoint
-
-    @classmethod
-    def of(cls, other: Any) -> TcgemmConfig:
-        """The config by which QuantLinear reads a checkpoint of another 8-bit method.
-
-        Example:
-            >>> other = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-            >>> TcgemmConfig.of(other).granularity
-            '128x128'
-
-        Give the model's config the dict of this config, and load the model with it:
-
-            config = AutoConfig.from_pretrained(folder)
-            other = TcgemmConfig.of(config.quantization_config)
-            config.quantization_config = other.to_dict()
-            model = AutoModelForCausalLM.from_pretrained(folder, config=config)
-
-        Arguments:
-            other: the quantization_config of the checkpoint, a dict or an object of transformers:
-                of the method "fp8" (DeepSeek's names) or "compressed-tensors" with 8-bit weights.
-
-        Raises:
-            ValueError: The checkpoint has another method, or weights that no QuantLinear has.
-        """
-        config = other if isinstance(other, dict) else other.to_dict()
-        return cls(**checkpoints.options_of(config))
-
-    def options(self) -> dict[str, Any]:
-        """The arguments of swap_linear."""
-        if self.layer == "SparseLinear24":
-            return {"to": SparseLinear24, "method": self.method}
-        if self.layer == "PackedLinear":
-            names = ("format", "group_size", "method", "zero_points")
-            return {"to": PackedLinear} | {name: getattr(self, name) for name in names}
-        return {"to": QuantLinear, "dtype": DTYPES[self.dtype], "granularity": self.granularity}
+# What a saved SparseLinear24 has in place of its weight.
+_SPARSE_PARTS = (*SAVED_PARTS, REFRESH)
 
 
 class _Read(ConversionOps):
@@ -170,6 +41,9 @@ class _Read(ConversionOps):
 
     def __init__(self, quantizer: HfQuantizer) -> None:
         self.hf_quantizer = quantizer  # so that transformers leaves the dtypes of the parts alone
+
+    def __deepcopy__(self, memo: Any) -> _Read:
+        return self  # transformers copies it for each tensor, and would copy the quantizer
 
     def convert(
         self, input_dict: dict[str, Any], *_patterns: Any, **kwargs: Any
@@ -189,7 +63,12 @@ class _ReadSparse(_Read):
     """A dense weight with the zeros of a sparse one, which is compressed when all are there."""
 
     def _tensor(self, parts: dict[str, Tensor], name: str, model: torch.nn.Module) -> Tensor:
-        parts = {key[key.rindex("weight.") :]: part for key, part in parts.items()}
+        # A layer that learns has a dense weight as well, by a pattern of _add_learning.
+        parts = {key if key in _SPARSE_PARTS else "weight": part for key, part in parts.items()}
+        quantizer: Any = self.hf_quantizer
+        quantizer.parts[name.rpartition(".")[0]] = parts
+        if "weight" in parts:
+            return parts["weight"]
         rows, columns = parts["weight.values"].shape[0], int(parts["weight.format"][2])
         layer = SparseLinear24(columns, rows, bias=False, dtype=parts["weight.values"].dtype)
         layer.load_state_dict(parts)
@@ -222,6 +101,40 @@ def _tied_layers(model: Any) -> list[str]:
     return list(dict.fromkeys(kept))
 
 
+def _named(model: Any, names: list[str], modules: list[str], may_miss: bool) -> list[str]:
+    """The modules that `layers` of a config names or has patterns of.
+
+    A model with a head has a prefix that the model without has not.
+    """
+    prefix = f"{model.base_model_prefix}."
+    result: list[str] = []
+    for pattern in modules:
+        others = (pattern, prefix + pattern, pattern.removeprefix(prefix))
+        found = next(filter(None, ([n for n in names if fnmatchcase(n, o)] for o in others)), [])
+        if not found and not may_miss:
+            raise ValueError(
+                f"TcgemmConfig: layers names {pattern}, but {type(model).__name__} has no such "
+                "module; pass names of model.named_modules(), or patterns such as '*.mlp.*'."
+            )
+        result += found
+    return result
+
+
+def _exact(choice: dict[str, Any]) -> dict[str, Any]:
+    """A filter_fn of full names: a name would take the modules inside a module as well."""
+    if "filter_fn" not in choice:
+        return choice
+    chosen = set(choice["filter_fn"])
+    return {"filter_fn": lambda _, name: name in chosen}
+
+
+def _load_sparse(layer: Any, parts: dict[str, Tensor]) -> None:
+    """Takes the saved positions, which the dense weight alone may not tell."""
+    if isinstance(layer, SparseLinear24):
+        state = {k: v for k, v in layer.state_dict().items() if k not in SAVED_PARTS}
+        layer.load_state_dict(state | parts)
+
+
 def _refuse_undo() -> None:
     raise RuntimeError(
         "tcgemm.SwapReport.undo: from_pretrained does not keep the weights of before the swap; "
@@ -240,8 +153,11 @@ class TcgemmQuantizer(HfQuantizer):
     def __init__(self, quantization_config: Any, **kwargs: Any) -> None:
         super().__init__(quantization_config, **kwargs)
         self._config: TcgemmConfig = quantization_config
-        if self._config.layer == "SparseLinear24":  # the parts that a weight is saved in
-            self.serialized_names = {"weight": list(SAVED_PARTS)}
+        self._layers: list[dict[str, Any]] | None = None  # as the config makes them
+        self.parts: dict[str, dict[str, Tensor]] = {}  # of sparse weights that are read now
+        self.report = SwapReport()
+        if any(options["to"] is SparseLinear24 for _, options in self._config.swaps()):
+            self.serialized_names = {"weight": [*_SPARSE_PARTS]}  # in place of a weight
         elif self._config.checkpoint != METHOD:
             self.serialized_names = {"weight_scale": [checkpoints.READERS[self._config.checkpoint]]}
         else:
@@ -255,48 +171,90 @@ class TcgemmQuantizer(HfQuantizer):
 
     def get_load_operations(self) -> dict[str, Any]:
         """What reads these parts."""
-        sparse = self._config.layer == "SparseLinear24"
+        sparse = "weight" in self.serialized_names
         return {"deserialize": _ReadSparse if sparse else _ReadScale}
 
-    def _swap(self, model: torch.nn.Module, only: list[str] | None = None) -> None:
-        config = self._config
+    def _add_learning(self, model: Any) -> None:
+        """Lets the dense weights of sparse layers that learn come together with their parts."""
+        for modules, options in self._config.swaps():
+            if modules is not None and options.get("learns"):
+                prefix = f"{model.base_model_prefix}."
+                names = [re.escape(f"{name.removeprefix(prefix)}.") for name in modules]
+                self.serialized_names["weight"] += [f"(?<={name})weight$" for name in names]
+
+    def _swap(
+        self,
+        model: Any,
+        swaps: list[tuple[list[str] | None, dict[str, Any]]],
+        only: list[str] | None = None,
+    ) -> None:
         names = [name for name, _ in model.named_modules()]
-        choice: dict[str, Any] = {}
-        if only is None:
-            left = config.modules_to_not_convert
-            skip = [full for name in left for full in _modules(name, names)]
-            choice["skip"] = [*skip, *_tied_layers(model)] or None
-        else:
-            chosen = [name for name in names if checkpoints.has(only, name)]
-            choice["filter_fn"] = lambda _, name: name in chosen
-        report = swap_linear(model, **choice, **config.options())
-        # The steps of undo() hold the weights of before.
-        self.report = replace(report, _steps=[], _after_undo=_refuse_undo)
+        for modules, options in swaps:
+            choice: dict[str, Any] = {}
+            if only is not None:
+                tied = _tied_layers(model)  # check_all_read refuses the scale of one
+                choice["filter_fn"] = [
+                    name for name in names if checkpoints.has(only, name) and name not in tied
+                ]
+            elif modules is not None:
+                choice["filter_fn"] = _named(model, names, modules, self.pre_quantized)
+            else:
+                left = self._config.modules_to_not_convert
+                skip = [full for name in left for full in _modules(name, names)]
+                choice["skip"] = [*skip, *_tied_layers(model)] or None
+            self._add(swap_linear(model, **_exact(choice), **options))
         if not self.report.swapped:
+            layers = " or ".join(dict.fromkeys(o["to"].__name__ for _, o in swaps))
             raise ValueError(
                 f"TcgemmConfig: {type(model).__name__} has no layer that can become a "
-                f"{config.layer}; load it without this config.\n{self.report}"
+                f"{layers}; load it without this config.\n{self.report}"
             )
+
+    def _add(self, report: SwapReport) -> None:
+        """Adds what a swap did to the report of all, which cannot undo it."""
+        swapped = [*self.report.swapped, *report.swapped]
+        skipped = {name: why for name, why in report.skipped.items() if name not in swapped}
+        # The steps of undo() hold the weights of before.
+        self.report = replace(
+            report, swapped=swapped, skipped=skipped, _steps=[], _after_undo=_refuse_undo
+        )
+
+    def _swaps(self, before: bool) -> list[tuple[list[str] | None, dict[str, Any]]]:
+        """The swaps before the weights are read, or after it: sparse weights come as dense ones."""
+        return [
+            swap
+            for swap in self._config.swaps()
+            if before is (self.pre_quantized and swap[1]["to"] is not SparseLinear24)
+        ]
 
     def _process_model_before_weight_loading(
         self, model: Any, checkpoint_files: list[str] | None = None, **_others: Any
     ) -> None:
-        if not self._has_values():
+        if self.pre_quantized:
+            self._add_learning(model)
+        swaps = self._swaps(before=True)
+        if not swaps:
             return
         if self._config.checkpoint == METHOD:
-            return self._swap(model)
+            return self._swap(model, swaps)
         method = self._config.checkpoint
         suffix = checkpoints.READERS[method]
         scaled, others = checkpoints.scaled_modules(checkpoint_files or (), suffix)
         unused = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
         checkpoints.check_other_scales(others, model, unused, method)
-        self._swap(model, scaled)
+        self._swap(model, swaps, scaled)
         checkpoints.check_all_read(scaled, self.report.swapped, unused)
 
     def _process_model_after_weight_loading(self, model: Any, **_others: Any) -> Any:
-        if not self._has_values():
+        if swaps := self._swaps(before=False):
             with transformers_dispatch.without_hooks(model, self):
-                self._swap(model)
+                self._swap(model, swaps)
+                for name, parts in self.parts.items():
+                    _load_sparse(model.get_submodule(name), parts)
+        self.parts = {}
+        for module in model.modules():
+            if isinstance(module, Float8Linear):
+                module.load_state_dict(module.state_dict())  # it asks what the history knows
         transformers_dispatch.check_offloaded(model)
         # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
         self._config.checkpoint = METHOD
@@ -306,30 +264,38 @@ class TcgemmQuantizer(HfQuantizer):
             if not any(isinstance(op, _Read) for op in getattr(conversion, "operations", ()))
         ]
         model._weight_conversions = left or None
+        model.hf_quantizer = self  # swap_linear set one of its own
+        self._layers = layers_of(model)
         return model
 
     def get_state_dict_and_metadata(self, model: Any) -> tuple[None, dict[str, Any]]:
-        """transformers calls it before a model is saved. The config names layers that are dense.
+        """transformers calls it before a model is saved. The config tells what layers it has now.
 
         PEFT makes a SparseLinear24 dense when it merges an adapter, and swap_linear any layer.
         """
-        dense = [
-            name
-            for name, module in model.named_modules()
-            if name in self.report.swapped and any(kind.includes(module) for kind in DENSE)
-        ]
-        if len(dense) == len(self.report.swapped):
+        layers = layers_of(model)
+        if not layers:
             self.remove_quantization_config(model)
-        elif dense:
-            config = copy.copy(self._config)  # the user may load another model with this one
-            left = [*config.modules_to_not_convert, *dense]
-            config.modules_to_not_convert = list(dict.fromkeys(left))
-            model.config.quantization_config = self._config = config
+        elif layers != self._layers:
+            config = TcgemmConfig(layers=layers)  # the user may load another model with the other
+            model.config.quantization_config = self.quantization_config = self._config = config
+            self._layers = layers
         return None, {}
 
-    def _has_values(self) -> bool:
-        """The saved tensors are the tensors of the layers, value by value."""
-        return self.pre_quantized and self._config.layer != "SparseLinear24"
+    def _dequantize(self, model: Any, dtype: torch.dtype | None = None) -> Any:
+        """Makes every layer a torch.nn.Linear, for model.dequantize()."""
+        layers = [name for name, module in model.named_modules() if layer_of(module)]
+        report = swap_linear(model, to=torch.nn.Linear, dtype=dtype)
+        stay = [f"{name} {why}" for name, why in report.skipped.items() if name in layers]
+        if stay:
+            report.undo()
+            raise ValueError(
+                f"{type(model).__name__}.dequantize: {len(stay)} layers have no form of "
+                f"torch.nn.Linear: {'; '.join(stay[:4])}. Nothing was changed."
+            )
+        for name in report.swapped:
+            model.get_submodule(name).to(dtype)
+        return model
 
     def is_serializable(self, *_arguments: Any, **_options: Any) -> Any:
         """save_pretrained writes the layers' tensors and the config."""
@@ -337,8 +303,28 @@ class TcgemmQuantizer(HfQuantizer):
 
     @property
     def is_trainable(self) -> Any:
-        """Adapters beside these layers learn. A model without adapters is refused by Trainer."""
+        """Adapters beside these layers learn. Trainer refuses a model without adapters."""
         return True
+
+    @property
+    def is_qat_trainable(self) -> bool:
+        """Do all layers learn? Then Trainer takes the model without adapters, too."""
+        layers = self._config.layers if "layers" in vars(self._config) else [{"layer": "other"}]
+        return all(one["layer"] == "Float8Linear" or one.get("learns") for one in layers)
+
+
+def describe(model: Any) -> None:
+    """Gives a model the quantizer that tells save_pretrained which layers it has.
+
+    swap_linear calls it for each PreTrainedModel, also after undo(). The layers are described when
+    the model is saved: later swaps may change them.
+    """
+    quantizer = vars(model).get("hf_quantizer")
+    if not any(isinstance(module, tuple(LAYERS.values())) for module in model.modules()):
+        if isinstance(quantizer, TcgemmQuantizer):
+            quantizer.remove_quantization_config(model)
+    elif quantizer is None:
+        model.hf_quantizer = TcgemmQuantizer(TcgemmConfig(layers=[]))
 
 
 # Calls and not decorators, which would hide the classes from type checkers.

@@ -11,6 +11,7 @@ from tcgemm import dtypes
 from tcgemm.nn import fast_path, sharing
 from tcgemm.nn.constant import ConstantWeight
 from tcgemm.nn.coverage import Coverage
+from tcgemm.nn.described import describe
 from tcgemm.nn.exchange import EXCHANGES, LAYERS, Exchange, layer_of, name_of
 from tcgemm.nn.layer import FLAGS
 from tcgemm.nn.linear import Linear
@@ -206,7 +207,12 @@ def swap_linear(
             "tcgemm.swap_linear: constant_weights is True, but torch.nn.Linear has no such option; "
             "leave it out."
         )
-    report = SwapReport(_after_undo=lambda: fast_path.update(model))
+
+    def after() -> None:
+        fast_path.update(model)
+        describe(model)
+
+    report = SwapReport(_after_undo=after)
     # On the way back, an output projection comes before the attention that calls it.
     backwards = to is torch.nn.Linear
     try:
@@ -230,7 +236,7 @@ def swap_linear(
             first = report._steps[0].module
             if isinstance(first, StoredWeight):
                 first.add_placeholder()
-        fast_path.update(model)
+        after()
     except BaseException:
         report.undo()
         raise

@@ -156,7 +156,6 @@ def test_the_saved_config(saved, tmp_path):
         "layer": "QuantLinear",
         "dtype": "float8_e5m2",
         "granularity": "tensor",
-        "method": "magnitude",
         "modules_to_not_convert": ["lm_head"],
         "checkpoint": "tcgemm",
     }
@@ -194,12 +193,60 @@ def test_generate_is_the_same_after_loading(saved, tmp_path):
             {"layer": "Linear"},
             "layer is 'Linear'; expected one of QuantLinear, PackedLinear, SparseLinear24",
         ),
-        ({"method": "random"}, "method is 'random'; expected one of magnitude, transposable"),
+        (
+            {"layer": "SparseLinear24", "method": "random"},
+            "method is 'random'; expected one of magnitude, transposable",
+        ),
+        (
+            {"dtype": "int8", "layer": "PackedLinear"},
+            "dtype is 'int8', but a PackedLinear has no dtype; its options are format, group_size, "
+            "zero_points, method. Pass layer='QuantLinear', or leave dtype out.",
+        ),
+        ({"dtype": "int8", "format": "nf4"}, "dtype is 'int8', but a PackedLinear has no dtype"),
+        ({"layer": "QuantLinear", "format": "nf4"}, "format is 'nf4', but a QuantLinear has no"),
+        ({"layer": "QuantLinear", "group_size": None}, "group_size is None, but a QuantLinear"),
+        ({"method": "mse"}, "Pass layer='PackedLinear' or 'SparseLinear24', or leave method out."),
+        ({"quant_method": "fp8"}, "quant_method is 'fp8'; expected one of tcgemm"),
+        ({"dtype": "int8", "layers": []}, "layers says which modules .* dtype came as well"),
+        ({"layers": [{"layer": "QuantLinear"}]}, "modules in layers is None; expected a list"),
+        ({"layers": [{"layer": "Linear", "modules": ["x"]}]}, "layer in layers is 'Linear'"),
     ],
 )
 def test_a_sentence_for(options, words):
     with pytest.raises(ValueError, match=words):
         TcgemmConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"bits": 4},
+            "there is no option 'bits'; the nearest is 'format' (format=\"int4\" or \"nf4\" has 4 "
+            'bits, format="int8" has 8), and the options are layer, dtype, ',
+        ),
+        ({"granulrity": "row"}, "no option 'granulrity'; the nearest is 'granularity', and the"),
+        ({"load_in_4bit": True}, "the nearest is 'format' ("),
+        ({"skip": ["head"]}, "the nearest is 'modules_to_not_convert', and"),
+        (
+            {"layers": [{"layer": "PackedLinear", "modules": ["x"], "dtpe": "int8"}]},
+            "there is no option 'dtpe' of a PackedLinear in layers; the nearest is 'scale_dtype'",
+        ),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(options, words):
+    assert words in error_message(lambda: TcgemmConfig(**options), TypeError)
+
+
+@pytest.mark.parametrize(
+    "options", [{"format": "nf4"}, {"group_size": None}, {"zero_points": True}]
+)
+def test_an_option_of_packed_weights_means_packed_linear(options):
+    config = TcgemmConfig(**options)
+    assert config.layer == "PackedLinear"
+    assert all(getattr(config, name) == value for name, value in options.items())
+    again = TcgemmConfig.from_dict(json.loads(config.to_json_string()))
+    assert again.to_dict() == config.to_dict()
 
 
 def test_transformers_knows_the_method():
