@@ -339,7 +339,7 @@ def _packed(name: str, layer: PackedLinear) -> dict[str, Any]:
     options["scale_dtype"] = packed.scales.dtype
     if layer.format == "table":
         options["table"] = packed.table
-    one = torch.zeros(1, layer.in_features, dtype=layer.shown_dtype)
+    one = torch.zeros(1, layer.in_features, dtype=layer.shown_dtype, device="cpu")
     made = pack_weight(one, **options).stored.parts.tensors()
     if made.keys() != parts.tensors().keys():
         raise ValueError(

@@ -172,7 +172,8 @@ class QuantLinear(StoredWeight):
         if values.dtype is not _BYTES:
             raise RuntimeError(
                 f"{_NAME}: the buffer of the 8-bit weight was replaced by {values.dtype}, but it "
-                f"must be {_BYTES}; load the weight with load_state_dict, and do not set "
+                f"must be {_BYTES}; load the weight with load_state_dict or with "
+                "accelerate.load_checkpoint_in_model, without a device_map, and do not set "
                 "offload_buffers of accelerate."
             )
         return view_bytes(values, self.dtype)

@@ -160,3 +160,37 @@ def test_a_model_on_a_gpu_is_saved_and_loaded_with_the_same_bits(name, device_ma
     assert_same(weights(reloaded), weights(model))
     assert torch.equal(logits(reloaded, inputs), expected)
     assert torch.equal(reloaded.generate(**inputs, **limits), tokens)
+
+
+LAYERS = {
+    "QuantLinear": {"to": tcgemm.nn.QuantLinear, "dtype": "int8"},
+    "PackedLinear": {"to": tcgemm.nn.PackedLinear, "group_size": 32},
+    "SparseLinear24": {"to": tcgemm.nn.SparseLinear24},
+    "SparseLinear24 learns": {"to": tcgemm.nn.SparseLinear24, "learns": True},
+    "Float8Linear": {"to": tcgemm.nn.Float8Linear},
+}
+
+
+@pytest.mark.parametrize("options", LAYERS.values(), ids=LAYERS)
+def test_accelerate_loads_a_checkpoint_and_dispatches(options, tmp_path):
+    """load_checkpoint_and_dispatch sets tensors one by one; these two functions do not."""
+    model, inputs = model_and_inputs(llama, torch.bfloat16)
+    tcgemm.swap_linear(model, skip="lm_head", **options)
+    model.save_pretrained(tmp_path)
+    expected = logits(model, inputs)
+    for parameter in (other := llama()[0].bfloat16()).parameters():
+        parameter.data.mul_(2)
+    tcgemm.swap_linear(other, skip="lm_head", **options)
+    accelerate.load_checkpoint_in_model(other, str(tmp_path / "model.safetensors"))
+    device_map = {"model": "cpu", "lm_head": "disk"}
+    other = accelerate.dispatch_model(other, device_map, offload_dir=tmp_path / "disk")
+    assert torch.equal(logits(other, inputs), expected)
+
+
+def test_load_checkpoint_and_dispatch_has_an_error_with_the_way_out(tmp_path):
+    model, inputs = model_and_inputs(llama)
+    tcgemm.swap_linear(model, to=tcgemm.nn.QuantLinear, dtype="int8")
+    model.save_pretrained(tmp_path)
+    file = str(tmp_path / "model.safetensors")
+    with pytest.raises(RuntimeError, match=r"accelerate\.load_checkpoint_in_model, without a dev"):
+        logits(accelerate.load_checkpoint_and_dispatch(model, file, {"": "cpu"}), inputs)
