@@ -147,6 +147,7 @@ class TcgemmQuantizer(HfQuantizer):
     """Swaps layers to QuantLinear before a saved model is read, and others after it was read."""
 
     requires_calibration: bool = False
+    quantization_config: Any
     report: SwapReport
     serialized_names: dict[str, list[str]]
 

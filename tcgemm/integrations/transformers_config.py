@@ -31,7 +31,7 @@ LAYERS: dict[str, type[torch.nn.Module]] = {
     "Float8Linear": Float8Linear,
 }
 # The options of a config for each layer that it may name by `layer`.
-OPTIONS = {
+OPTIONS: dict[str, tuple[str, ...]] = {
     "QuantLinear": ("dtype", "granularity"),
     "PackedLinear": ("format", "group_size", "zero_points", "method"),
     "SparseLinear24": ("method",),
