@@ -255,7 +255,7 @@ def test_transformers_knows_the_method():
     assert isinstance(config, TcgemmConfig) and config.dtype == "int8"
 
 
-@pytest.mark.parametrize("options", [{}, {"layer": "PackedLinear"}], ids=["8 bits", "4 bits"])
+@pytest.mark.parametrize("options", [{}, {"format": "nf4"}], ids=["8 bits", "4 bits"])
 def test_a_tied_head_of_another_name_is_saved_and_loaded(options, tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
     config = transformers.BertConfig(vocab_size=128, num_attention_heads=2, **sizes)
