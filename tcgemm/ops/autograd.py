@@ -56,7 +56,7 @@ from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.grad_checks import check_constants, check_operand
 from tcgemm.ops.grad_spec import GradSpec, form
-from tcgemm.ops.memory import typed
+from tcgemm.ops.memory import raise_typed
 from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
 
 _compiling = torch.compiler.is_compiling
@@ -93,7 +93,7 @@ def call(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogu
         with below_autograd():
             return op.run(a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
-        raise typed(error) from None
+        raise_typed(error)
 
 
 def call_checked(op: Operator, *operands: Any) -> Any:
@@ -111,7 +111,7 @@ def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
         with below_autograd():
             return op(*arguments)
     except RuntimeError as error:
-        raise typed(error) from None
+        raise_typed(error)
 
 
 def gemm(

@@ -7,7 +7,7 @@ message. Eager calls raise torch.OutOfMemoryError in its place where CUDA memory
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,9 +26,12 @@ def refused(error: BaseException) -> RuntimeError | None:
     return error if isinstance(error, RuntimeError) and _CPU in text else None
 
 
-def typed(error: RuntimeError) -> RuntimeError:
-    """The error to raise for one of an operator."""
-    return refused(error) or error
+def raise_typed(error: RuntimeError) -> NoReturn:
+    """Raises an error of an operator: as torch's if memory was refused, else as it is."""
+    other = refused(error)
+    if other is None or other is error:
+        raise error
+    raise other from None
 
 
 def eager(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +43,6 @@ def eager(op: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return op(*arguments, **options)
         except RuntimeError as error:
-            raise typed(error) from None
+            raise_typed(error)
 
     return call

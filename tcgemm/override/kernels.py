@@ -22,7 +22,7 @@ from tcgemm.ops._torch_private import (
     runs_as_it_is,
 )
 from tcgemm.ops.epilogue import DEFAULT
-from tcgemm.ops.memory import typed
+from tcgemm.ops.memory import raise_typed
 from tcgemm.ops.operators import SCALED
 from tcgemm.ops.precision import default as default_precision
 from tcgemm.override.choices import BIASED, GENERAL, PLAIN, TORCH, Choices, Entry
@@ -71,7 +71,7 @@ def _own_sentence(error: RuntimeError) -> str:
     errors, such as CUDA's, are the caller's."""
     sentence = str(error).split("\n")[0]
     if not sentence.startswith(("tcgemm", _OTHER_OUT)):
-        raise typed(error)
+        raise_typed(error)
     return sentence
 
 

@@ -308,7 +308,7 @@ def as_before():
 def test_only_highest_takes_the_parts_on_cuda(as_before):
     with FakeTensorMode():
         x, w = torch.empty(M, K, device="cuda"), torch.empty(N, K, device="cuda")
-        terms = torch.empty(64, dtype=torch.uint8, device="cuda")
+        terms = torch.empty(2816, dtype=torch.uint8, device="cuda")
         form = SimpleNamespace(unchanged=True, tensors=(terms,), lock=nullcontext())
         p = tcgemm.Prepared(w, form, "f16")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tcgemm.operands.integers.subbyte import SubbyteTensor, check_version, from_bytes, to_bytes
 from tcgemm.ops._torch_private import below_autograd
 from tcgemm.ops.arguments import wrong_type
-from tcgemm.ops.memory import typed
+from tcgemm.ops.memory import raise_typed
 from tcgemm.ops.operands import register_products
 from tcgemm.ops.operators import Operator
 from tcgemm.typing import BinaryOperation, words
@@ -212,7 +212,7 @@ def binary_mm(
         with below_autograd():
             return _run(a.bytes, b.bytes, out, call)
     except RuntimeError as error:
-        raise typed(error) from None
+        raise_typed(error)
 
 
 def _run(a: Tensor, b: Tensor, out: Tensor | None, call: dict[str, Any]) -> Tensor:
