@@ -93,7 +93,8 @@ def check_flag(function: str, name: str, value: Any) -> None:
     """Raises TypeError unless the argument is True or False, as a bool, an int or a numpy.bool_."""
     if isinstance(value, int) and value in (0, 1):
         return
-    if getattr(value, "dtype", None) == "bool" and value.shape == ():  # torch's is another word
+    kind = getattr(value, "dtype", None)  # of torch it is another word
+    if kind == "bool" and getattr(value, "shape", None) == ():
         return
     raise TypeError(f"tcgemm.{function}: {name} is {value!r}, but it must be True or False.")
 

@@ -56,8 +56,9 @@ def other() -> str:
         python = str(folder / "bin/python")
         if not folder.is_dir():
             venv.create(folder, with_pip=True)
-        packages = ("setuptools", "ninja", "numpy", "pytest", "pytest-timeout", "pytest-xdist")
-        run(python, "-m", "pip", "install", "-q", f"torch=={version}", *packages, "hypothesis")
+        packages = ("setuptools", "ninja", "numpy", "safetensors", "hypothesis", "pytest")
+        tools = (*packages, "pytest-timeout", "pytest-xdist")
+        run(python, "-m", "pip", "install", "-q", f"torch=={version}", *tools)
     version = run(python, "-c", "import torch; print(torch.__version__)")
     assert version.split("+")[0] != own_version()
     return python

@@ -245,8 +245,9 @@ def quantized_linear(
         RuntimeError: a shape, dtype, device or option that is not supported.
     """
     dtype = dtypes.of(_NAME, "dtype", dtype, QUANTIZED)
+    word: Any = out_dtype  # `shared` makes a dtype of a name
     epilogue = Epilogue(
-        activation, 1.0, 1.0, out_dtype, precision=precision, batch_invariant=batch_invariant
+        activation, 1.0, 1.0, word, precision=precision, batch_invariant=batch_invariant
     )
     own = weight_scale, dtype, granularity
     return multiply(x, weight, bias, residual, own, shared(epilogue))
