@@ -111,10 +111,9 @@ class SwapReport:
     def constant_microseconds(self, rows: int = 1) -> float:
         """What constant_weights saves of a call with so many rows, in microseconds: the sum of what
         tcgemm.explain estimates for each layer, on the layer's GPU, or on an H200."""
-        layers = [step.module for step in self._steps]
         known: dict[tuple[object, ...], float] = {}
         total = 0.0
-        for layer in layers:
+        for layer in (step.module for step in self._steps):
             if isinstance(layer, ConstantWeights):
                 tensors = [(x.shape, x.dtype, x.device) for x in layer._watched()]
                 key = (type(layer), *tensors)
@@ -123,18 +122,19 @@ class SwapReport:
                 total += known[key]
         return total
 
-    def _on_constant_weights(self) -> list[str]:
+    def _head(self) -> list[str]:
+        """The sentences of the report about the whole model."""
+        head = [f"{len(self.swapped)} swapped, {len(self.skipped)} skipped; {self.coverage()}"]
         saved = self.constant_microseconds()
         if not saved:
-            return []
+            return head
         layers = [step.module for step in self._steps]
         is_on = any(isinstance(one, ConstantWeights) and one.constant_weights for one in layers)
         words = "saves" if is_on else "is off, and would save"
-        return [f"constant_weights {words} about {saved:.3g} us of a call with one row"]
+        return [*head, f"constant_weights {words} about {saved:.3g} us of a call with one row"]
 
     def __str__(self) -> str:
-        lines = [f"{len(self.swapped)} swapped, {len(self.skipped)} skipped; {self.coverage()}"]
-        lines += self._on_constant_weights()
+        lines = self._head()
         lines += [f"  swapped  {name or '(the model)'}" for name in self.swapped]
         lines += [
             f"  skipped  {name or '(the model)'}: {why}" for name, why in self.skipped.items()
@@ -144,7 +144,7 @@ class SwapReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = "; ".join([str(self).split("\n")[0], *self._on_constant_weights()])
+        head = "; ".join(self._head())
         rows = [(name or "(the model)", "swapped", "") for name in self.swapped]
         rows += [(name or "(the model)", "skipped", why) for name, why in self.skipped.items()]
         return f"<p>{escape(head)}</p>{table(('module', '', 'reason'), rows)}"

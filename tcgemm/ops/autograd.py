@@ -133,7 +133,7 @@ def _result(op, results):
     return results[0] if type(results) is tuple and not op.amax else results
 
 
-def _rows(batch):
+def as_rows(batch: Any) -> Any:
     """A batch of matrices (..., M, K) as one matrix with all rows."""
     return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
 
@@ -165,7 +165,7 @@ def _gradient_b(op, gz, a, dims, spec, epilogue):
     a = op.matrix_a(a, dims[0])
     if len(shape) == 2 and gz.dim() > 2 and joins_rows(a) and joins_rows(gz):
         # The sum over the batch belongs to the sum over k.
-        a, gz = _rows(a), _rows(gz)
+        a, gz = as_rows(a), as_rows(gz)
     column_major = spec.column_major != op.weight
     gb = _gradient_gemm(a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2])
     if op.weight:

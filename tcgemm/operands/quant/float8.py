@@ -16,7 +16,6 @@ comes from the tensors of former steps, and the pass that rounds also finds amax
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +36,7 @@ from tcgemm.ops._torch_private import (
     under_transform,
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
+from tcgemm.ops.autograd import as_rows
 from tcgemm.ops.epilogue import Epilogue, Scales
 from tcgemm.ops.memory import eager
 from tcgemm.ops.operators import Scaled
@@ -148,11 +148,6 @@ def _product(a, b, scale_a, scale_b, dtype, precision, bias=None, activation=Non
     return eager(Scaled(Scales(scale_a, scale_b)).run)(a, b, None, bias, None, epilogue)
 
 
-def _rows(tensor):
-    """The rows of a tensor (..., N) as a matrix."""
-    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
-
-
 def _check(x, weight):
     for name, tensor in (("x", x), ("weight", weight)):
         if tensor.dtype not in SOURCES:
@@ -176,7 +171,7 @@ def _forward(x, weight, bias, scales, amax, _gradient_amax, activation, precisio
     """(act(x @ weight.t() + bias), what the backward needs if there is one)."""
     _check(x, weight)
     with below_autograd():
-        rows = _rows(x)
+        rows = as_rows(x)
         amax_x, amax_weight = (None, None) if amax is None else amax.unbind()
         x8, scale_x = quantize(rows, X, scales, amax_x)
         if isinstance(weight, QuantizedWeight):  # FSDP2 has gathered it in 8 bits
@@ -227,8 +222,8 @@ class Float8(SingleLevelFunction):
         need_x, need_weight, need_bias = ctx.needs_input_grad[:3]
         x8, scale_x, w8, scale_w, bias, z = ctx.saved_tensors
         with below_autograd():
-            g = _rows(g)
-            z = None if z is None else _rows(z)
+            g = as_rows(g)
+            z = None if z is None else as_rows(z)
             sum_dtype = bias.dtype if need_bias else None
             gz, sums = fused_backward.run(g, z, ctx.activation, g.dtype, sum_dtype)
             if need_bias and sums is None:
