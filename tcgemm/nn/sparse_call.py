@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -22,17 +23,20 @@ class ReadyCall(NamedTuple):
     form: KeptForm  # the values
     learns: bool  # the values come from a dense weight
     operands: Operands
+    cuda: bool
+    lock: contextlib.AbstractContextManager[Any]  # of a call on a GPU
     calls: tuple[Call, Call]  # the second one loads the weight early
 
     def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
         """True if the operands still have the tensors inside, the buffers and the dense weight."""
-        weight, (values, metadata), form, learns, operands, _calls = self
+        operands, form = self.operands, self.form
+        values, metadata = self.names
         return (
-            operands is weight.fast_operands
-            and operands.is_current()
+            operands is self.weight.fast_operands
+            and operands.values.data_ptr() == operands.address
             and buffers.get(values) is operands.values
-            and buffers.get(metadata) is weight.metadata
-            and (not learns or (form.owner is parameters.get("weight") and form.unchanged))
+            and buffers.get(metadata) is self.weight.metadata
+            and (not self.learns or (form.owner is parameters.get("weight") and bool(form)))
         )
 
 
@@ -48,4 +52,4 @@ def ready_call(
     if operands is None:
         return None
     calls = operands.linear(keywords), operands.linear({**keywords, "constant_b": True})
-    return ReadyCall(weight, names, form, learns, operands, calls)
+    return ReadyCall(weight, names, form, learns, operands, operands.cuda, form.lock, calls)

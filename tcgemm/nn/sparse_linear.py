@@ -224,20 +224,20 @@ class SparseLinear24(SparseState):
             and is_plain_eager()  # before is_plain, which cannot be traced
             and is_plain(input)
             and input.dim() > 1
-            and (input.is_cuda if ready.operands.cuda else input.is_cpu)
-            and ready.is_current(self._parameters, self._buffers)
-            and "bias" in self._parameters  # FSDP1 removes it for the time of a forward
+            and (input.is_cuda if ready.cuda else input.is_cpu)
+            and ready.is_current(parameters := self._parameters, self._buffers)
+            and "bias" in parameters  # FSDP1 removes it for the time of a forward
         ):
-            bias = self._parameters["bias"]
+            bias = parameters["bias"]
             if (bias is None or is_plain(bias)) and (
                 not _grad_enabled() or not (self.learns or any_requires_grad(input, bias))
             ):
                 call, early = ready.calls
                 if self._constant is not None and self._loads_early():
                     call = early
-                if not ready.operands.cuda:
+                if not ready.cuda:
                     return call(input, bias)
-                with ready.form.lock:
+                with ready.lock:
                     return call(input, bias)
         if _compiling():
             return self._multiply(input)

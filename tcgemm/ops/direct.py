@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tcgemm.ops.operators import Operator
 
 DENSE = (torch.Tensor, torch.nn.Parameter)
-_compiling = torch.compiler.is_compiling
+_traced = torch.compiler.is_dynamo_compiling  # takes less time than is_compiling
 _keywords = lru_cache(1024)(Epilogue.keywords)  # building them takes 0.1 us more
 CPU, CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 
@@ -36,10 +36,10 @@ CPU, CUDA = dispatch_keys("CPU"), dispatch_keys("CUDA")
 def is_plain_eager() -> bool:
     """Is this an eager call without any active mode, transform, profiler or tracer?"""
     return not (
-        _compiling()
+        _traced()
         or any_autocast_enabled()
         or transforms_active()
-        or dispatch_modes()
+        or dispatch_modes()  # also of torch.export
         or is_profiled()
         or is_tracing()
         or in_dual_level()

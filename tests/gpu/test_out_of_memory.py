@@ -20,6 +20,8 @@ def t(*shape, dtype=BF16, **options):
     return torch.ones(shape, dtype=dtype, device="cuda", **options)
 def wide(*shape, dtype=BF16):
     return t(*[1] * len(shape), dtype=dtype).expand(shape)
+def tall(dtype=BF16):  # as many rows as a power of two may be
+    return wide(2**30, 512, dtype=dtype)
 def leave(mib):
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -45,21 +47,19 @@ FORWARD = {
     "matmul": "tcgemm.matmul(wide(2, 2**20, 8), wide(8, 2**20))",
     "addmm": "tcgemm.addmm(wide(1), wide(2**20, 8), wide(8, 2**20))",
     "baddbmm": "tcgemm.baddbmm(wide(1), wide(2, 2**20, 8), wide(2, 8, 2**20))",
-    "linear": "tcgemm.linear(wide(2**34, 64), wide(64, 64), wide(64))",
-    "a gradient": "tcgemm.linear(wide(2**34, 64), t(64, 64, requires_grad=True))",
-    "quantize": "tcgemm.quantize(wide(2**34, 64), torch.int8)",
-    "dequantize": "tcgemm.dequantize(wide(2**34, 64, dtype=torch.int8), t(1, dtype=torch.float32))",
-    "quantized_linear": "tcgemm.quantized_linear(wide(2**34, 64), wide(64, 64))",
+    "linear": "tcgemm.linear(tall(), wide(512, 512), wide(512))",
+    "a gradient": "tcgemm.linear(tall(), t(512, 512, requires_grad=True))",
+    "quantize": "tcgemm.quantize(tall(), torch.int8)",
+    "dequantize": "tcgemm.dequantize(tall(torch.int8), t(1, dtype=torch.float32))",
+    "quantized_linear": "tcgemm.quantized_linear(tall(), wide(512, 512))",
     "pack_weight": 'tcgemm.pack_weight(wide(2**20, 2**20), "int4")',
     "compress24": "tcgemm.compress24(wide(2**20, 2**20), prune=True)",
     "prune24": "tcgemm.prune24(wide(2**20, 2**20))",
-    "packed weight": 'tcgemm.linear(wide(2**34, 64), tcgemm.pack_weight(t(64, 64), "int4", '
-    "group_size=64))",
-    "sparse weight": "tcgemm.linear(wide(2**34, 64), tcgemm.compress24(t(64, 64), prune=True))",
-    "nn.Linear": 'tcgemm.nn.Linear(64, 64, device="cuda", dtype=BF16)(wide(2**34, 64))',
-    "nn.QuantLinear": "tcgemm.nn.QuantLinear(64, 64).cuda()(wide(2**34, 64))",
-    "nn.SparseLinear24": 'tcgemm.nn.SparseLinear24(64, 64, device="cuda", dtype=BF16)'
-    "(wide(2**34, 64))",
+    "packed weight": 'tcgemm.linear(tall(), tcgemm.pack_weight(t(512, 512), "int4"))',
+    "sparse weight": "tcgemm.linear(tall(), tcgemm.compress24(t(512, 512), prune=True))",
+    "nn.Linear": 'tcgemm.nn.Linear(512, 512, device="cuda", dtype=BF16)(tall())',
+    "nn.QuantLinear": "tcgemm.nn.QuantLinear(512, 512).cuda()(tall())",
+    "nn.SparseLinear24": 'tcgemm.nn.SparseLinear24(512, 512, device="cuda", dtype=BF16)(tall())',
     "under use": "use_and_multiply()",
 }
 
@@ -174,12 +174,12 @@ def test_accelerate_finds_a_batch_size():
     check("""
 from accelerate.utils import find_executable_batch_size
 sizes = []
-@find_executable_batch_size(starting_batch_size=2**34)
+@find_executable_batch_size(starting_batch_size=2**30)
 def train(batch_size):
     sizes.append(batch_size)
     w = t(64, 64, requires_grad=True)
     tcgemm.linear(wide(batch_size, 64), w, activation="gelu").sum().backward()
     return batch_size
 leave(2048)
-assert train() == sizes[-1] < sizes[0] == 2**34
+assert train() == sizes[-1] < sizes[0] == 2**30
 """)

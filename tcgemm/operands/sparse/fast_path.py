@@ -52,12 +52,9 @@ class Operands(NamedTuple):
     keys: Any  # the dispatch key of its device
     cuda: bool
     values: torch.Tensor
+    address: int  # of both views; assigning to values.data gives the values another one
     columns: torch.Tensor  # values.t(): to make a view takes as long as to launch a kernel
     sparse: torch.Tensor
-
-    def is_current(self) -> bool:
-        """Do both views have one memory? Assigning to values.data gives the values another one."""
-        return self.values.data_ptr() == self.columns.data_ptr()
 
     def linear(self, keywords: Mapping[str, Any]) -> Callable[[Tensor, Tensor | None], Tensor]:
         """linear as a function of x and the bias, with these keywords of scaled_mm."""
@@ -75,11 +72,12 @@ def operands_of(w: SparseTensor24) -> Operands | None:
     """The operands of w for calls for which is_plain_eager() is true; None for a device without
     kernels."""
     operands = w.fast_operands
-    if operands is not None and not operands.is_current():
+    if operands is not None and operands.values.data_ptr() != operands.address:
         operands = w.fast_operands = None
     if operands is None and type(w.values) is _tensor and (w.values.is_cuda or w.values.is_cpu):
-        cuda, sparse = w.values.is_cuda, metadata_argument(w.metadata, w.tiles)
-        operands = Operands(CUDA if cuda else CPU, cuda, w.values, w.values.t(), sparse)
+        keys, cuda = (CUDA, True) if w.values.is_cuda else (CPU, False)
+        columns, sparse = w.values.t(), metadata_argument(w.metadata, w.tiles)
+        operands = Operands(keys, cuda, w.values, columns.data_ptr(), columns, sparse)
         w.fast_operands = operands
     return operands
 
@@ -113,7 +111,7 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
         operands = operands_of(w)
         if operands is None:
             return NotImplemented
-        keys, cuda, values, columns, sparse = operands
+        keys, cuda, values, _address, columns, sparse = operands
         if not (x.is_cuda if cuda else x.is_cpu):
             return NotImplemented
         if values.dtype is _f32:
