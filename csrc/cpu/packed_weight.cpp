@@ -1,28 +1,34 @@
-// Reads the elements of a packed weight one by one.
+// Reads a packed weight block by block: 128 rows, 64 of k.
 #include "cpu/packed_weight.h"
 
 #include <algorithm>
+#include <cstring>
 
-#include "cpu/convert.h"
+#include "cpu/kernels.h"
+#include "cpu/rows.h"
 
 namespace tcgemm::cpu {
 namespace {
 
-constexpr std::int64_t kElementsAtOnce = 1 << 16;  // that are worth a thread
+constexpr int kRows = PackedLayout::kRows, kDepth = PackedLayout::kDepth;
+constexpr int kUnitRows = 16;  // rows of a fragment of a
 
-// The place of an element in a block of 128 rows and 64 of k: PackedLayout.
-struct Place {
-  int lane, step;  // step: 16 of k
-  int pair;        // the register of the fragment
-  int high;        // the second of its elements
+static_assert(kWeightFormats == 5);
 
-  Place(int row, int k)
-      : lane(row % 16 / 2 * 4 + k % 8 / 2),
-        step(k / 16),
-        pair(row % 2 + k % 16 / 8 * 2),
-        high(k % 2) {}
-};
+// Four codes as the values that the scale multiplies.
+template <WeightFormat kFormat>
+Quad<float> numbers(const UintQuad& codes, float point, const float* table) {
+  if constexpr (kFormat == WeightFormat::table4)
+    return Quad<float>{table[codes[0]], table[codes[1]], table[codes[2]], table[codes[3]]};
+  else if constexpr (kFormat == WeightFormat::e4m3)
+    return decode<E4M3, Quad<float>>(codes);
+  else if constexpr (kFormat == WeightFormat::int8)
+    return __builtin_convertvector(Quad<std::int32_t>((codes ^ 128u) - 128u), Quad<float>);
+  else
+    return __builtin_convertvector(Quad<std::int32_t>(codes), Quad<float>) - point;
+}
 
+template <WeightFormat kFormat>
 class Reader {
  public:
   explicit Reader(const Unpacking& unpacking)
@@ -32,46 +38,59 @@ class Reader {
                PackedLayout::kHeaderBytes),
         scales_(reinterpret_cast<const float*>(unpacking.packed + layout_.scales_offset())) {}
 
-  float element(std::int64_t row, std::int64_t k) const {
-    const PackedWeight& weight = layout_.weight;
-    const std::int64_t group = weight.group_size == 0 ? 0 : k / weight.group_size;
-    const float* const scale =
-        scales_ +
-        ((row / PackedLayout::kRows * layout_.groups() + group) * layout_.vectors()) *
-            PackedLayout::kRows +
-        row % PackedLayout::kRows;
-    const float second = weight.zeros == WeightZeros::none ? 0.0f : scale[PackedLayout::kRows];
-    const float point = weight.zeros == WeightZeros::points ? second : 8.0f;
-    const std::uint8_t code = this->code(row, k);
-    switch (weight.format) {
-      case WeightFormat::int4: {
-        const float scaled = (static_cast<float>(code) - point) * *scale;
-        return weight.zeros == WeightZeros::offsets ? scaled + second : scaled;
+  // Rows `row` and row + 1 of the block, which the same words have, and all of its k. `row` is even.
+  void read(std::int64_t block_n, std::int64_t block_k, int row, float (&values)[2][kDepth]) const {
+    const int unit = row / kUnitRows, first_lane = row % kUnitRows / 2 * 4;
+    const std::uint8_t* const bytes =
+        codes_ + (block_n * layout_.blocks_k() + block_k) * layout_.block_bytes();
+    const auto words = [&](int vector, int word) {
+      const std::uint8_t* const lanes = bytes + (vector * 32 + first_lane) * 16 + word * 4;
+      std::uint32_t lane[4];
+      for (int i = 0; i < 4; ++i) std::memcpy(&lane[i], lanes + i * 16, sizeof lane[i]);
+      return UintQuad{lane[0], lane[1], lane[2], lane[3]};
+    };
+    for (int step = 0; step < PackedLayout::kSteps; ++step) {
+      UintQuad halves[2];  // each has 8 of k: registers 0 and 1, and registers 2 and 3
+      if constexpr (kIsWide) {
+        for (int half = 0; half < 2; ++half)
+          halves[half] = words(2 * unit + step / 2, step % 2 * 2 + half);
+      } else {
+        halves[0] = halves[1] = words(unit, step);
       }
-      case WeightFormat::table4: return table_[code] * *scale;
-      case WeightFormat::int8: return static_cast<float>(static_cast<std::int8_t>(code)) * *scale;
-      case WeightFormat::e4m3: return widen(E4M3{code}) * *scale;
-      case WeightFormat::none: break;
+      const float* const scales = this->scales(block_n, block_k * kDepth + step * 16) + row;
+      for (int odd = 0; odd < 2; ++odd)
+        for (int half = 0; half < 2; ++half)
+          read_eight(halves[half], odd, half, scales + odd, values[odd] + step * 16 + half * 8);
     }
-    return 0;
   }
 
  private:
-  std::uint8_t code(std::int64_t row, std::int64_t k) const {
-    constexpr int kRows = PackedLayout::kRows, kDepth = PackedLayout::kDepth;
-    const std::int64_t block = row / kRows * layout_.blocks_k() + k / kDepth;
-    const int unit = static_cast<int>(row % kRows / 16);
-    const Place place(static_cast<int>(row % 16), static_cast<int>(k % kDepth));
-    const std::uint8_t* const bytes = codes_ + block * layout_.block_bytes();
-    if (bits(layout_.weight.format) == 8) {
-      const int half = place.step / 2;
-      return bytes[((unit * 2 + half) * 32 + place.lane) * 16 + place.step % 2 * 8 +
-                   place.pair / 2 * 4 + place.pair % 2 * 2 + place.high];
-    }
-    const std::uint8_t* const word = bytes + (unit * 32 + place.lane) * 16 + place.step * 4;
-    const int nibble = layout_.weight.format == WeightFormat::int4 ? place.pair + 4 * place.high
-                                                                   : 2 * place.pair + place.high;
-    return word[nibble / 2] >> (nibble % 2 * 4) & 15;
+  static constexpr bool kIsWide = bits(kFormat) == 8;
+
+  void read_eight(const UintQuad& words, int odd, int half, const float* scale, float* to) const {
+    constexpr std::uint32_t mask = kIsWide ? 255 : 15;
+    const int pair = odd + 2 * half;
+    const int low = kIsWide ? 16 * odd : kFormat == WeightFormat::int4 ? 4 * pair : 8 * pair;
+    const int high = low + (kIsWide ? 8 : kFormat == WeightFormat::int4 ? 16 : 4);
+    const WeightZeros zeros = layout_.weight.zeros;
+    const float second = zeros == WeightZeros::none ? 0.0f : scale[kRows];
+    const float point = zeros == WeightZeros::points ? second : 8.0f;
+    const auto value = [&](int shift) {
+      const Quad<float> x = numbers<kFormat>(words >> shift & mask, point, table_) * *scale;
+      return zeros == WeightZeros::offsets ? x + second : x;
+    };
+    const Quad<float> even_k = value(low), odd_k = value(high);
+    const Quad<float> front = __builtin_shufflevector(even_k, odd_k, 0, 4, 1, 5);
+    const Quad<float> back = __builtin_shufflevector(even_k, odd_k, 2, 6, 3, 7);
+    std::memcpy(to, &front, sizeof front);
+    std::memcpy(to + 4, &back, sizeof back);
+  }
+
+  // Of the group of k, for 128 rows. The points or offsets follow.
+  const float* scales(std::int64_t block_n, std::int64_t k) const {
+    const std::int32_t group_size = layout_.weight.group_size;
+    const std::int64_t group = group_size == 0 ? 0 : k / group_size;
+    return scales_ + (block_n * layout_.groups() + group) * layout_.vectors() * kRows;
   }
 
   const PackedLayout layout_;
@@ -80,13 +99,23 @@ class Reader {
   const float* scales_;
 };
 
-template <class Element>
-void unpack_rows(const Unpacking& unpacking, std::int64_t first, std::int64_t last) {
-  const Reader reader(unpacking);
-  const std::int64_t k_extent = unpacking.layout.k;
-  auto* out = static_cast<Element*>(unpacking.out) + first * k_extent;
-  for (std::int64_t row = first; row < last; ++row)
-    for (std::int64_t k = 0; k < k_extent; ++k) narrow(reader.element(row, k), *out++);
+template <WeightFormat kFormat>
+void unpack_blocks(const Unpacking& unpacking, std::int64_t first, std::int64_t last) {
+  const Reader<kFormat> reader(unpacking);
+  const Store<float> store = kernel_set(active_cpu_features()).f32.store;
+  const PackedLayout& layout = unpacking.layout;
+  float values[2][kDepth];
+  for (std::int64_t block_n = first; block_n < last; ++block_n)
+    for (std::int64_t k = 0; k < layout.k; k += kDepth) {
+      const std::int64_t row = block_n * kRows - unpacking.first;
+      const int rows = static_cast<int>(std::min<std::int64_t>(kRows, unpacking.rows - row));
+      for (int i = 0; i < rows; ++i) {
+        if (i % 2 == 0) reader.read(block_n, k / kDepth, i, values);
+        const std::int64_t place = (row + i) * layout.k + k;
+        store(unpacking.to, values[i % 2], std::min<std::int64_t>(kDepth, layout.k - k),
+              static_cast<std::uint8_t*>(unpacking.out) + bytes_of(place, unpacking.to), 1);
+      }
+    }
 }
 
 }  // namespace
@@ -94,16 +123,18 @@ void unpack_rows(const Unpacking& unpacking, std::int64_t first, std::int64_t la
 void unpack(const Unpacking& unpacking, const Parallel& parallel) {
   const auto body = [](std::int64_t first, std::int64_t last, void* context) {
     const auto& task = *static_cast<const Unpacking*>(context);
-    if (task.to == DType::f16)
-      unpack_rows<Half>(task, first, last);
-    else
-      unpack_rows<BFloat16>(task, first, last);
+    switch (task.layout.weight.format) {
+      case WeightFormat::int4: return unpack_blocks<WeightFormat::int4>(task, first, last);
+      case WeightFormat::table4: return unpack_blocks<WeightFormat::table4>(task, first, last);
+      case WeightFormat::int8: return unpack_blocks<WeightFormat::int8>(task, first, last);
+      case WeightFormat::e4m3: return unpack_blocks<WeightFormat::e4m3>(task, first, last);
+      case WeightFormat::none: break;
+    }
   };
   Unpacking task = unpacking;
-  const std::int64_t rows =
-      std::max<std::int64_t>(1, kElementsAtOnce / std::max<std::int64_t>(1, task.layout.k));
-  if (parallel.threads == 1 || task.layout.n <= rows) return body(0, task.layout.n, &task);
-  parallel.run(0, task.layout.n, rows, body, &task);
+  const std::int64_t first = task.first / kRows, last = ceil_div(task.first + task.rows, kRows);
+  if (parallel.threads == 1 || last - first == 1) return body(first, last, &task);
+  parallel.run(first, last, 1, body, &task);
 }
 
 }  // namespace tcgemm::cpu

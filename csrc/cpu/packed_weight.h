@@ -12,8 +12,9 @@ namespace tcgemm::cpu {
 struct Unpacking {
   PackedLayout layout;
   std::uintptr_t packed;
-  DType to;   // f16 or bf16
-  void* out;  // n x k, contiguous
+  DType to;                  // f16 or bf16
+  std::int64_t first, rows;  // of the weight; first is a multiple of PackedLayout::kRows
+  void* out;                 // rows x k, contiguous
 };
 
 // Each element is (code - point) * scale + offset, as core/packed_weight.h says, in f32 with a

@@ -1,6 +1,8 @@
 // The operators for CPU tensors. csrc/cpu computes them on torch's threads.
 #include <torch/csrc/stable/c/shim.h>
 
+#include <algorithm>
+
 #include "cpu/activation_backward.h"
 #include "cpu/dense.h"
 #include "cpu/pack_weight.h"
@@ -25,59 +27,95 @@ cpu::Parallel torch_threads() {
           }};
 }
 
-// A 2:4 operand, rows x k, as a new dense matrix.
-TensorHandle decompressed(const Matrix& values, const View& metadata, std::int64_t rows,
-                          std::int64_t k, const View& like) {
-  const Matrix codes{metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
-  const std::int64_t sizes[] = {rows, k};
-  TensorHandle memory =
-      allocate("a sparse operand as a dense one", {sizes, 2}, like.scalar_type, like);
-  cpu::decompress({values, codes, rows, k, pattern_of(values.dtype), data(memory)},
-                  torch_threads());
-  return memory;
-}
-
 void run_dense(const BatchedProblem& batched) {
   const cpu::Parallel parallel = torch_threads();
   for_each_problem(batched, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
 }
 
-// The products with the matrix that a packed weight stands for, in the dtype of a.
+// Rows (m) or columns (n) of the result, from `first` on, a multiple of 128.
+Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t extent) {
+  for (const Slot slot : problem.operands.given()) {
+    Operand& x = problem[slot];
+    std::int64_t offset = 0;
+    if (operand_row(slot).rows == axis) offset += (first >> x.shift_row) * x.stride_row;
+    if (operand_row(slot).cols == axis) offset += (first >> x.shift_col) * x.stride_col;
+    x.address += bytes_of(offset, x.dtype);
+  }
+  (axis == Axis::m ? problem.m : problem.n) = extent;
+  return problem;
+}
+
+// At least 512 rows of an operand, as wide as the tiles of cpu/dense.cpp, or 2^21 elements, which
+// stay in a cache.
+constexpr std::int64_t kStripRows = 512, kStripElements = 1 << 21;
+
+// Products with an operand, a or b, that is stored in another form. decode(first, rows, out) writes
+// rows of a, or of b transposed, as a dense matrix of `like`'s dtype. The bits are those of a
+// product with the whole dense matrix, because no sum crosses a strip.
+template <class Decode>
+void run_decoded(const BatchedProblem& batched, Slot slot, const View& like, const char* what,
+                 Decode decode) {
+  const Problem& p = batched.problem;
+  const Axis axis = slot == Slot::a ? Axis::m : Axis::n;
+  const std::int64_t extent = slot == Slot::a ? p.m : p.n;
+  const std::int64_t wanted = std::max(kStripRows, kStripElements / std::max<std::int64_t>(1, p.k));
+  const std::int64_t step = std::min(round_up(wanted, kStripRows), extent);
+  const std::int64_t sizes[] = {step, p.k};
+  const TensorHandle memory = allocate(what, {sizes, 2}, like.scalar_type, like);
+  const Matrix rows{reinterpret_cast<std::uintptr_t>(data(memory)), like.dtype, p.k, 1};
+  const cpu::Parallel parallel = torch_threads();
+  for (std::int64_t first = 0; first < extent; first += step) {
+    const std::int64_t count = std::min(step, extent - first);
+    decode(first, count, data(memory));
+    for_each_problem(batched, [&](const Problem& problem) {
+      Problem strip = strip_of(problem, axis, first, count);
+      strip.set(slot, slot == Slot::a ? rows : transposed(rows));
+      for (const Slot stored : {Slot::sparse_a, Slot::sparse_b, Slot::packed_b})
+        strip.reset(stored);
+      strip.amax_continues |= first > 0;
+      cpu::gemm(strip, parallel);
+    });
+  }
+}
+
 void run_packed(const BatchedProblem& batched, const View& a) {
-  BatchedProblem unpacked = batched;
-  Problem& p = unpacked.problem;
-  const std::int64_t sizes[] = {p.n, p.k};
-  const TensorHandle memory =
-      allocate("a packed weight as a dense one", {sizes, 2}, a.scalar_type, a);
-  cpu::unpack({{p.n, p.k, p.packed}, p[Slot::packed_b].address, a.dtype, data(memory)},
-              torch_threads());
-  p.set(Slot::b, Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), a.dtype, 1, p.k});
-  p.reset(Slot::packed_b);
-  run_dense(unpacked);
+  const Problem& p = batched.problem;
+  run_decoded(batched, Slot::b, a, "rows of a packed weight as a dense matrix",
+              [&](std::int64_t first, std::int64_t rows, void* out) {
+                cpu::unpack(
+                    {{p.n, p.k, p.packed}, p[Slot::packed_b].address, a.dtype, first, rows, out},
+                    torch_threads());
+              });
+}
+
+void run_sparse(const BatchedProblem& batched, const CheckedGemm& checked) {
+  const Problem& p = batched.problem;
+  const bool left = p.has(Slot::sparse_a);
+  const Slot slot = left ? Slot::a : Slot::b;
+  const View& metadata = checked[left ? Slot::sparse_a : Slot::sparse_b].view;
+  const Matrix values = left ? Matrix{p[slot]} : transposed(Matrix{p[slot]});
+  const auto from = [](Matrix matrix, std::int64_t row) {
+    matrix.address += bytes_of(row * matrix.stride_row, matrix.dtype);
+    return matrix;
+  };
+  run_decoded(
+      batched, slot, checked[slot].view, "rows of a sparse operand as a dense matrix",
+      [&](std::int64_t first, std::int64_t rows, void* out) {
+        const Matrix codes{metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
+        cpu::decompress(
+            {from(values, first), from(codes, first), rows, p.k, pattern_of(values.dtype), out},
+            torch_threads());
+      });
 }
 
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
-  if (batched.problem.has_packed_weight()) return run_packed(batched, checked[Slot::a].view);
-  if (!batched.problem.is_sparse()) return run_dense(batched);
-  TensorHandle dense_a, dense_b;
-  const auto dense = [](const TensorHandle& memory, DType type, std::int64_t k) {
-    return Matrix{reinterpret_cast<std::uintptr_t>(data(memory)), type, k, 1};
-  };
-  BatchedProblem decompressed_batch = batched;
-  Problem& p = decompressed_batch.problem;
-  Matrix &a = p[Slot::a], &b = p[Slot::b];
-  if (p.has(Slot::sparse_a)) {
-    dense_a = decompressed(a, checked[Slot::sparse_a].view, p.m, p.k, checked[Slot::a].view);
-    a = dense(dense_a, a.dtype, p.k);
-  }
-  if (p.has(Slot::sparse_b)) {
-    dense_b =
-        decompressed(transposed(b), checked[Slot::sparse_b].view, p.n, p.k, checked[Slot::b].view);
-    b = transposed(dense(dense_b, b.dtype, p.k));
-  }
-  p.reset(Slot::sparse_a);
-  p.reset(Slot::sparse_b);
-  run_dense(decompressed_batch);
+  const Problem& p = batched.problem;
+  if (p.has_packed_weight())
+    run_packed(batched, checked[Slot::a].view);
+  else if (p.is_sparse())
+    run_sparse(batched, checked);
+  else
+    run_dense(batched);
 }
 
 template <class Task, void (*pass)(const Task&, const cpu::Parallel&)>
