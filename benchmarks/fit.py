@@ -151,7 +151,7 @@ def propose(names: list[str], paths: list[Path]) -> None:
 
 
 def main(argv=None):
-    parser = command_line.parser("benchmarks fit", __doc__)
+    parser = command_line.parser("python -m benchmarks fit", __doc__)
     parser.add_argument("files", type=Path, nargs="*", help="recordings")
     parser.add_argument("--worst", type=int, default=5, help="problems to list (%(default)s)")
     parser.add_argument("--search", help="names of constants, with commas between them")

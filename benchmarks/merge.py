@@ -16,7 +16,7 @@ from tcgemm.measure.results import Results
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    parser = command_line.parser("benchmarks merge", __doc__)
+    parser = command_line.parser("python -m benchmarks merge", __doc__)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)

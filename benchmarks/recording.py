@@ -180,7 +180,7 @@ def measure(problem: Problem, commit: str) -> Problem:
 
 
 def main(argv=None):
-    parser = command_line.parser("benchmarks rows", __doc__)
+    parser = command_line.parser("python -m benchmarks rows", __doc__)
     parser.add_argument("--seed", type=int, default=SEED, help="of the problems (1)")
     parser.add_argument("--minutes", type=float, default=8.0, help="stop after so many (8)")
     parser.add_argument("--resume", action="store_true", help="measure what the file lacks")

@@ -13,4 +13,4 @@ from tcgemm.measure import run
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures the sets of a command line; returns 1 if a case failed or was wrong, else 0."""
     options = {"folder": benchmarks.RESULTS, "targets": targets, "experiments": EXPERIMENTS}
-    return run.main(argv, command="benchmarks run", **options)
+    return run.main(argv, command="python -m benchmarks run", **options)

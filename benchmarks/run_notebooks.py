@@ -45,7 +45,7 @@ def executed(name: str) -> Any:
 
 def main(arguments: Sequence[str]) -> int:
     """Executes the notebooks of a command line; returns 1 if a cell raised an error, else 0."""
-    parser = command_line.parser("benchmarks notebooks", __doc__)
+    parser = command_line.parser("python -m benchmarks notebooks", __doc__)
     names = ", ".join(sorted(PATHS))
     parser.add_argument("notebooks", nargs="*", help=f"{names} (all)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="the folder of the results")

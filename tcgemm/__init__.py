@@ -18,7 +18,7 @@ tcgemm.emulate                                  the bits that tensor cores compu
 tcgemm.numerics                                 what they lose, for a product and in experiments
 tcgemm.typing                                   the words of arguments, for annotations
 tcgemm.check_layout, explain                    how operands are stored, which kernel runs, and why
-python -m tcgemm                                what is installed and what runs here
+$ tcgemm                                        the command: what is installed, what runs here
 """
 
 import importlib

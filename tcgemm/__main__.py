@@ -1,4 +1,4 @@
-"""python -m tcgemm, and the command tcgemm: tcgemm/cli has the commands."""
+"""The command `tcgemm`, also as `python -m tcgemm`: tcgemm/cli has its commands."""
 
 import sys
 

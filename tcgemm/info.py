@@ -385,7 +385,7 @@ def _support_lines() -> list[str]:
 
 
 def report() -> Text:
-    """Says what is installed and what runs on this machine: the text of `python -m tcgemm`.
+    """Says what is installed and what runs on this machine: the text of the command `tcgemm`.
 
     Example:
         >>> print(tcgemm.info.report())  # doctest: +ELLIPSIS

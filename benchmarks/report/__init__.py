@@ -93,7 +93,7 @@ def pages(root: Path, folder: Path) -> dict[Path, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    parser = command_line.parser("benchmarks report", __doc__)
+    parser = command_line.parser("python -m benchmarks report", __doc__)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="result files of runs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of README.md and docs")

@@ -101,7 +101,7 @@ def pages(docs: Path = DOCS) -> list[Path]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = command_line.parser("benchmarks figures", __doc__)
+    parser = command_line.parser("python -m benchmarks figures", __doc__)
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of pages")
     options = parser.parse_args(argv)
     texts = tables()

@@ -45,7 +45,7 @@ def drawn(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def main(argv: list[str] | None = None) -> int:
     """The command."""
-    parser = command_line.parser("benchmarks pictures", __doc__)
+    parser = command_line.parser("python -m benchmarks pictures", __doc__)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of results")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the pictures")
     options = parser.parse_args(argv)

@@ -1,7 +1,7 @@
 """The tables and pictures of docs/numerics/accumulation.md: what accumulators lose.
 
 How the kernels add is from the catalog and the table of instructions, all else from
-benchmarks/results/numerics/emulated.json, which `python -m tcgemm numerics all --json FILE` writes.
+benchmarks/results/numerics/emulated.json, which `tcgemm numerics all --json FILE` writes.
 """
 
 import json

@@ -1,17 +1,17 @@
 """The command line of tcgemm.
 
-python -m tcgemm                                    says what is installed and what runs here
-python -m tcgemm demo                               trains a small network and times products
-python -m tcgemm compare --shapes 4096x4096x4096    measures shapes of your own beside torch
-python -m tcgemm bench --set squares                measures sets of cases beside torch
-python -m tcgemm tune --shapes 16x4096x4096         measures which kernels are fastest on this GPU
-python -m tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
-python -m tcgemm numerics all                       shows what tensor cores lose; needs no GPU
-python -m tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
-python -m tcgemm probe mma --row f16                measures the instructions of this GPU
-python -m tcgemm ladder 004                         runs GEMM kernels, one idea a step
+tcgemm                                    says what is installed and what runs here
+tcgemm demo                               trains a small network and times products
+tcgemm compare --shapes 4096x4096x4096    measures shapes of your own beside torch
+tcgemm bench --set squares                measures sets of cases beside torch
+tcgemm tune --shapes 16x4096x4096         measures which kernels are fastest on this GPU
+tcgemm explain 4096 4096 4096 --layout NN shows the plan for one product; needs no GPU
+tcgemm numerics all                       shows what tensor cores lose; needs no GPU
+tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
+tcgemm probe mma --row f16                measures the instructions of this GPU
+tcgemm ladder 004                         runs GEMM kernels, one idea a step
 
-`python -m tcgemm <command> --help` lists the options of a command.
+`tcgemm <command> --help` lists the options of a command.
 """
 
 import importlib

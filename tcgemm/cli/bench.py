@@ -1,4 +1,4 @@
-"""python -m tcgemm bench: measures sets of cases against torch."""
+"""tcgemm bench: measures sets of cases against torch."""
 
 from tcgemm.measure import run as bench
 from tcgemm.measure.amx import avoid_forbidden_amx

@@ -1,4 +1,4 @@
-"""python -m tcgemm compare: products of given shapes beside torch's, as a table."""
+"""tcgemm compare: products of given shapes beside torch's, as a table."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""python -m tcgemm demo: trains a small network, and checks and times products."""
+"""tcgemm demo: trains a small network, and checks and times products."""
 
 from tcgemm.measure import demo
 

@@ -1,4 +1,4 @@
-"""python -m tcgemm explain: the plan for one product on a GPU, from its sizes alone."""
+"""tcgemm explain: the plan for one product on a GPU, from its sizes alone."""
 
 import argparse
 from typing import Any
@@ -27,7 +27,7 @@ def dtype_of(word: str) -> torch.dtype:
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
-    parser = argparse.ArgumentParser(prog="python -m tcgemm explain", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tcgemm explain", description=__doc__)
     parser.add_argument("m", type=int, help="rows of a and of the result")
     parser.add_argument("n", type=int, help="columns of b and of the result")
     parser.add_argument(

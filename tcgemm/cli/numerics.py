@@ -1,4 +1,4 @@
-"""python -m tcgemm numerics: what tensor cores lose, in experiments and for a product.
+"""tcgemm numerics: what tensor cores lose, in experiments and for a product.
 
 tables     one product, one sum, one accumulation: tables XII to XV of Sun et al. 2023
 chain      a chain of products, each of which multiplies the one before: their figure 17

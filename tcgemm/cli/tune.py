@@ -1,9 +1,9 @@
-"""python -m tcgemm tune: measures which kernels are fastest on this GPU, for later processes.
+"""tcgemm tune: measures which kernels are fastest on this GPU, for later processes.
 
-    python -m tcgemm tune --shapes 16x4096x4096,64x4096x4096 --dtypes bf16,e4m3
-    python -m tcgemm tune --model package.module:function --rows 1,16,64
-    python -m tcgemm tune --show                          what is stored; needs no GPU
-    python -m tcgemm tune --clear                         removes it
+    tcgemm tune --shapes 16x4096x4096,64x4096x4096 --dtypes bf16,e4m3
+    tcgemm tune --model package.module:function --rows 1,16,64
+    tcgemm tune --show                          what is stored; needs no GPU
+    tcgemm tune --clear                         removes it
 
 The function of --model takes no argument and returns a torch.nn.Module. Python finds its module as
 `import` does, also in the current folder. The file is in the folder TCGEMM_CACHE_DIR.

@@ -5,5 +5,5 @@
     model     what bounds a tile: blocking, banks of shared memory, roofline
     results   what probe and ladder measured on the GPUs of the project
 
-Nothing else in tcgemm imports it. `python -m tcgemm probe`, `ladder` and `model` are its commands.
+Nothing else in tcgemm imports it. `tcgemm probe`, `ladder` and `model` are its commands.
 """

@@ -14,9 +14,9 @@ Time and error
 Results
     results.py     <gpu>.json: rows, their repetitions, medians and ranges; merging
     work.py        check -> time -> row
-    run.py         python -m tcgemm bench
+    run.py         tcgemm bench
 Fronts
-    compare, tune, demo   tcgemm.compare, tcgemm.tune, python -m tcgemm demo
+    compare, tune, demo   tcgemm.compare, tcgemm.tune, tcgemm demo
 
 errors.py checks float64 with numpy; nothing else here needs it.
 """

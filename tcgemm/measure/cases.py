@@ -1,4 +1,4 @@
-"""The sets of cases. `python -m tcgemm bench --set NAME` measures one.
+"""The sets of cases. `tcgemm bench --set NAME` measures one.
 
     squares    M = N = K in all layouts, also sizes that no tile divides
     llm        GEMMs of language models

@@ -8,9 +8,9 @@ import torch
 
 
 def parser(command: str, text: str | None, **options: str) -> argparse.ArgumentParser:
-    """The parser of `python -m COMMAND`. Its help has the lines of the text as they are."""
+    """The parser of a command. Its help has the lines of the text as they are."""
     return argparse.ArgumentParser(
-        prog=f"python -m {command}",
+        prog=command,
         description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **options,  # pyright: ignore[reportArgumentType]

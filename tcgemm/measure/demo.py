@@ -1,4 +1,4 @@
-"""`python -m tcgemm demo`: the main job on real input, without a network.
+"""`tcgemm demo`: the main job on real input, without a network.
 
     1  handwritten digits (inside scikit-learn) -> a network of torch.nn.Linear, and a copy with
        tcgemm.nn.Linear, trained alike -> two accuracies
@@ -186,7 +186,7 @@ def products(device: str) -> str | None:
     """Part 2: prints the table of products; returns a complaint or None."""
     print("Matrix products of normal data. Error: the largest, over its float64 bound. Above 1 it")
     print("is wrong, and the rounding of a 16-bit result alone comes close to 1. The times are")
-    print("from short measurements; python -m tcgemm bench takes longer ones.")
+    print("from short measurements; tcgemm bench takes longer ones.")
     table = Comparison([])
     against = ["torch"] if device == "cuda" else []
     for dtype, kind in PRODUCTS:

@@ -11,7 +11,7 @@
 
 The groups are dense (16-bit dtypes), dtypes (other dtypes), sparse, all (these three) and drawn.
 
-`python -m tcgemm bench` stores what it measures in --out. In a checkout, `python -m benchmarks run`
+`tcgemm bench` stores what it measures in --out. In a checkout, `python -m benchmarks run`
 does the same with benchmarks/results as the default, counts the targets that are met, and has more
 sets: models, layers and passes.
 

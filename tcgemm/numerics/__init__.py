@@ -2,7 +2,7 @@
 
 error_report(a, b, ...)   what the sums of a product lose, beside the alternatives of its dtype
 
-`python -m tcgemm numerics` prints the experiments of this package: published tables beside the
+`tcgemm numerics` prints the experiments of this package: published tables beside the
 emulated tensor cores of an A100 and an H200.
 """
 

@@ -130,7 +130,7 @@ def _taken_from(gpu: str) -> Path | None:
                 raise Unusable(f"the library has no kernel {row['kernel']}")
     except Unusable as error:
         _log.warning(
-            "tcgemm: %s is ignored: %s. `python -m tcgemm tune` measures anew, and with --clear "
+            "tcgemm: %s is ignored: %s. `tcgemm tune` measures anew, and with --clear "
             "it removes such files.",
             *(path, error),
         )

@@ -1,4 +1,4 @@
-"""python -m tcgemm numerics."""
+"""The command `tcgemm numerics`."""
 
 import json
 

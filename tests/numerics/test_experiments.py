@@ -1,4 +1,4 @@
-"""The experiments of `python -m tcgemm numerics` have the published figures, and can fail."""
+"""The experiments of `tcgemm numerics` have the published figures, and can fail."""
 
 import pytest
 import torch

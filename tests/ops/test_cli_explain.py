@@ -1,4 +1,4 @@
-"""python -m tcgemm explain: every argument that a product takes, by names that torch has too."""
+"""tcgemm explain: every argument that a product takes, by names that torch has too."""
 
 import subprocess
 import sys

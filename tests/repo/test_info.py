@@ -1,4 +1,4 @@
-"""`python -m tcgemm` and `tcgemm.info`: what they claim is what the operators do."""
+"""The command `tcgemm` and `tcgemm.info`: what they claim is what the operators do."""
 
 from __future__ import annotations
 

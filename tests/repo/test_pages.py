@@ -56,9 +56,7 @@ def test_every_block_of_python_is_found():
 def test_support_table_is_the_catalog():
     text = (ROOT / "docs/support.md").read_text()
     table = re.search(r"<!-- support: begin.*? -->\n(.*?)\n<!-- support: end -->", text, re.DOTALL)
-    assert table.group(1).strip() == info.support_table().strip(), (
-        "run: python -m tcgemm --support-table"
-    )
+    assert table.group(1).strip() == info.support_table().strip(), "run: tcgemm --support-table"
 
 
 def test_environment_variables_stand_on_their_page():

@@ -1,4 +1,4 @@
-"""The wheel as a user gets it: its tag, what is in it, `python -m tcgemm` outside the checkout.
+"""The wheel as a user gets it: its tag, what is in it, the command outside the checkout.
 
 The library is the one under test, packed as it is (TCGEMM_PREBUILT): a second compilation would
 take minutes and show nothing more.

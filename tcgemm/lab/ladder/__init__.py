@@ -1,6 +1,6 @@
 """Ladders of GEMM kernels, from the first attempt to what bounds the tensor cores.
 
-Each ladder repeats a published document, one idea a step. `python -m tcgemm ladder` measures
+Each ladder repeats a published document, one idea a step. `tcgemm ladder` measures
 them, and shows their sources: csrc/lab.
 """
 

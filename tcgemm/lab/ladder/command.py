@@ -1,4 +1,4 @@
-"""python -m tcgemm ladder: GEMM kernels from the first attempt to what bounds the tensor cores.
+"""tcgemm ladder: GEMM kernels from the first attempt to what bounds the tensor cores.
 
 000    a float16 GEMM for Turing: large tiles, padding, stores between products
 001    float64 by WMMA: from one instruction to tiles in shared memory

@@ -235,7 +235,7 @@ def load(path: Path) -> Results:
             return _with_percent(results)
     except (ValueError, KeyError, TypeError, IndexError):
         pass
-    raise ValueError(f"{path} has no ladders: python -m tcgemm ladder --json FILE writes them.")
+    raise ValueError(f"{path} has no ladders: tcgemm ladder --json FILE writes them.")
 
 
 def _with_percent(results: Results) -> Results:

@@ -4,7 +4,7 @@ blocking   cycles of the tensor cores and of memory in a step of k (Yan, Wang an
 roofline   operations a byte of a tile, and the rates that it needs
 banks      conflicts of shared memory, from the addresses of a warp's lanes
 
-`python -m tcgemm model` prints them for a GPU.
+`tcgemm model` prints them for a GPU.
 """
 
 from tcgemm.lab.model import banks, blocking, gpus, roofline

@@ -1,4 +1,4 @@
-"""python -m tcgemm model: what bounds a tile on a GPU, by models with measured costs.
+"""tcgemm model: what bounds a tile on a GPU, by models with measured costs.
 
 blocking     cycles of the tensor cores and of memory in a step of k, for tiles of a block
 roofline     what device memory, L2 and shared memory allow tiles of several sizes

@@ -17,7 +17,7 @@ from tcgemm.lab import store
 
 F16 = ["f16", "f16"]
 HGEMM = published.DOCUMENTS["000"].short
-EXAMPLE = "`python -m tcgemm model example` prints a file of costs."
+EXAMPLE = "`tcgemm model example` prints a file of costs."
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ TURING = tuple(_turing(gpu) for gpu in published.gpus("000", "II"))
 
 
 def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
-    """The costs that a result of `python -m tcgemm probe` has: tcgemm.lab.probe.
+    """The costs that a result of `tcgemm probe` has: tcgemm.lab.probe.
 
     The cycles of an instruction are 4 FMA / rate, as an SM has four parts. The cycles of shared
     memory are what its pipe takes from many warps: since Ampere a lone warp does not fill it. The
@@ -102,7 +102,7 @@ def of_probe(results: dict[str, Any], name: str | None = None) -> Costs:
         if not values:
             raise ValueError(
                 f"The probe of {gpu} has no record {row!r}; measure all of it: "
-                "python -m tcgemm probe all --json FILE."
+                "tcgemm probe all --json FILE."
             )
         return max(values)
 
@@ -202,7 +202,7 @@ def _of_probe_file(content: dict[str, Any], name: str) -> Costs:
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError(
             f"{name} has a header and records, but not the probe's ({error!r}); measure "
-            "them again: python -m tcgemm probe all --json FILE."
+            "them again: tcgemm probe all --json FILE."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""python -m tcgemm probe: latency and rate of each instruction of the tensor cores and memories.
+"""tcgemm probe: latency and rate of each instruction of the tensor cores and memories.
 
 mma         mma.sync over warps and independent instructions, and the latency of chains
 sparse      mma.sp

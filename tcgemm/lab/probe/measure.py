@@ -180,7 +180,7 @@ def load(path: Path) -> dict[str, Any]:
             return expand(results)
     except (ValueError, KeyError, TypeError):
         pass
-    raise ValueError(f"{path} is no result of the probe: python -m tcgemm probe all --json FILE.")
+    raise ValueError(f"{path} is no result of the probe: tcgemm probe all --json FILE.")
 
 
 def expand(content: dict[str, Any]) -> dict[str, Any]:

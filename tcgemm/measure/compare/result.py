@@ -201,7 +201,7 @@ class Comparison:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Writes a JSON file: {"header": {...}, "rows": [...]}, as `python -m tcgemm bench` does.
+        """Writes a JSON file: {"header": {...}, "rows": [...]}, as `tcgemm bench` does.
 
         tcgemm.measure.compare.load reads it. The file contains no code. If the file cannot be
         written completely, an older file of this name stays as it was.

@@ -280,7 +280,7 @@ def test_files_of_records(tmp_path):
     measure.save(results(record("003_both", 1 / 3)), path)
     assert measure.load(path)["records"][0]["us"] == 0.33333
     path.write_text(json.dumps({"header": {"gpu": "x"}, "records": []}))
-    with pytest.raises(ValueError, match="has no ladders: python -m tcgemm ladder --json"):
+    with pytest.raises(ValueError, match="has no ladders: tcgemm ladder --json"):
         measure.load(path)
 
 

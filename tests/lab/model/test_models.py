@@ -217,7 +217,7 @@ def test_another_gpu_and_none_have_the_costs_of_an_rtx_2070(model, stored_gpu, m
     assert " on RTX 2070" in capsys.readouterr().out.splitlines()[0]
 
 
-EXAMPLE = "`python -m tcgemm model example` prints a file of costs."
+EXAMPLE = "`tcgemm model example` prints a file of costs."
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,7 @@ def test_a_probe_with_a_wrong_rate_is_named(row, value, reason, tmp_path):
     sentence = f"{path} has a header and records, but not the probe's ({reason}"
     with pytest.raises(ValueError, match=re.escape(sentence)) as error:
         gpus.costs(str(path))
-    assert str(error.value).endswith(
-        "); measure them again: python -m tcgemm probe all --json FILE."
-    )
+    assert str(error.value).endswith("); measure them again: tcgemm probe all --json FILE.")
 
 
 def test_a_probe_without_bandwidth_is_no_roof(tmp_path):

@@ -95,9 +95,7 @@ def test_a_file_that_cannot_be_taken_is_ignored_with_one_line(name, caplog):
         tuned.load([GPU])
     (line,) = caplog.messages
     assert line.startswith(f"tcgemm: {path} is ignored: ") and "\n" not in line
-    assert line.endswith(
-        "`python -m tcgemm tune` measures anew, and with --clear it removes such files."
-    )
+    assert line.endswith("`tcgemm tune` measures anew, and with --clear it removes such files.")
 
 
 STALE = (

@@ -296,4 +296,4 @@ def test_the_command_refuses_other_arguments(capsys):
     for arguments in ([], ["--show", "--clear"], ["--model", "a:b", "--rows", "x"]):
         with pytest.raises(SystemExit):
             command.run(arguments)
-        assert "usage: python -m tcgemm tune" in capsys.readouterr().err
+        assert "usage: tcgemm tune" in capsys.readouterr().err
