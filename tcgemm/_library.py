@@ -5,6 +5,7 @@ every torch from OLDEST_TORCH on; it registers its operators as torch.ops.tcgemm
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,25 @@ def rebuild(variables: str = "") -> str:
         return f"cd {PACKAGE.parent} && {variables}python setup.py build_ext --inplace"
     options = "--force-reinstall --no-deps --no-build-isolation"
     return f"{variables}pip install {options} <tcgemm's source folder>"
+
+
+def _installed_copy() -> Path | None:
+    """The folder of another tcgemm on sys.path, one that has a library; None without one."""
+    folders = (Path(entry or ".").resolve() / "tcgemm" for entry in sys.path)
+    return next((each for each in folders if (each / "libtcgemm.so").is_file()), None)
+
+
+def _cure() -> str:
+    """What to do where the library file is not there."""
+    is_checkout = (PACKAGE.parent / "setup.py").is_file()
+    copy = _installed_copy() if is_checkout and not _origin() else None
+    if copy is None:
+        return f"build it with: {rebuild()}{', or `make build`' * is_checkout}"
+    return (
+        f"this is the checkout in {PACKAGE.parent}, and tcgemm is installed in {copy}; run "
+        "`tcgemm` or `python -P -m tcgemm`, which import the installed one, or build a library for "
+        "the checkout with `make build`"
+    )
 
 
 def no_cuda_kernel() -> str:
@@ -96,7 +116,7 @@ def load() -> None:
     if not file.is_file():
         raise ImportError(
             f"tcgemm's operator library {file}{_origin()} is not there, so nothing could be loaded "
-            f"into torch {torch.__version__}; build it with: {rebuild()}"
+            f"into torch {torch.__version__}; {_cure()}"
         )
     _check_single(file)
     try:

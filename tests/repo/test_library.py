@@ -1,7 +1,10 @@
 """The package finds its operator library, or says in one sentence why it cannot use it."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +37,37 @@ def test_a_missing_library(tmp_path):
     _, line = run("import tcgemm", library=file)
     assert line.startswith(f"ImportError: tcgemm's operator library {file} (from TCGEMM_LIBRARY)")
     assert torch.__version__ in line and "build it with: " in line
+
+
+def unbuilt_checkout(folder):
+    """A copy of the package without a library, with a setup.py beside it."""
+    shutil.copytree(PACKAGE, folder / "tcgemm", ignore=shutil.ignore_patterns("*.so"))
+    (folder / "setup.py").touch()
+    return folder
+
+
+def test_a_checkout_beside_an_installed_copy(tmp_path):
+    """python imports the current folder first: the message names the copy that pip installed."""
+    checkout, site = unbuilt_checkout(tmp_path / "checkout"), tmp_path / "site-packages"
+    (site / "tcgemm").mkdir(parents=True)
+    environ = {name: os.environ[name] for name in os.environ if name != "TCGEMM_LIBRARY"}
+    command = [sys.executable, "-m", "tcgemm"]
+
+    def error():
+        environ["PYTHONPATH"] = str(site)
+        process = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True)
+        assert process.returncode == 1
+        return process.stderr.strip().splitlines()[-1]
+
+    assert error().endswith(
+        f"; build it with: cd {checkout} && python setup.py build_ext --inplace, or `make build`"
+    )
+    (site / "tcgemm" / "libtcgemm.so").touch()
+    assert error().endswith(
+        f"; this is the checkout in {checkout}, and tcgemm is installed in {site / 'tcgemm'}; run "
+        "`tcgemm` or `python -P -m tcgemm`, which import the installed one, or build a library for "
+        "the checkout with `make build`"
+    )
 
 
 def test_another_library():
