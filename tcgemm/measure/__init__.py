@@ -17,8 +17,6 @@ Results
     run.py         tcgemm bench
 Fronts
     compare, tune, demo   tcgemm.compare, tcgemm.tune, tcgemm demo
-
-errors.py checks float64 with numpy; nothing else here needs it.
 """
 
 from __future__ import annotations

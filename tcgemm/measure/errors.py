@@ -48,8 +48,9 @@ UNIT_ROUNDOFF = {
 }
 BLOCK = 128  # elements along K (and N) that share a scale; float8 sums are promoted every 128 of k
 FP8_SUM_ROUNDOFF = 2.0**-13  # tensor cores keep 14 bits of a float8 sum and of its addends
-# Rows and columns that the f64 check samples, because numpy multiplies longdouble without BLAS.
-LONG_DOUBLE_SAMPLE = (32, 256)
+# Rows and columns that the f64 check samples, because it takes about 25 products.
+F64_SAMPLE = (32, 256)
+MOST_ADDENDS = 8  # of a float64 matrix; those of normal data are 4 or 5
 
 
 def products_per_rounding(
@@ -185,8 +186,8 @@ def error_ratio(
     flops = 4.0 * m * n * k * math.prod(a.shape[:-2])  # two GEMMs: the reference and the bound
     rows = sample_rows(m, flops, budget or flops)
     if accumulation == "f64":
-        rows = rows[:: max(1, math.ceil(len(rows) / LONG_DOUBLE_SAMPLE[0]))]
-        columns = slice(None, None, max(1, n // LONG_DOUBLE_SAMPLE[1]))
+        rows = rows[:: max(1, math.ceil(len(rows) / F64_SAMPLE[0]))]
+        columns = slice(None, None, max(1, n // F64_SAMPLE[1]))
         b, out = b[..., columns], out[..., columns]
     a, out = a[..., rows.to(a.device), :].double(), out[..., rows.to(out.device), :]
     b, residual = b.double(), None if residual is None else residual[..., rows.to(out.device), :]
@@ -204,7 +205,7 @@ def error_ratio(
     if accumulation == "s32":
         bound = bound + 4.0 * unit * reference.abs()
     if accumulation == "f64":
-        difference = long_double_difference(out, a, b)
+        difference = exact_difference(out, a, b)
     else:
         if bias is not None:
             reference = reference + bias.double()
@@ -225,17 +226,33 @@ def _largest(difference: Tensor, bound: Tensor) -> float:
     return float("nan") if bool(ratio.isnan().any()) else float(ratio.max())
 
 
-def long_double_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def exact_difference(out: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """|out - a @ b| for float64 (M, N), (M, K) and (K, N), as float64 on the device of `out`.
 
-    The product is computed in numpy's longdouble: a float64 reference would have an error as large
-    as the error of `out`.
+    A float64 reference would have an error as large as the error of `out`. So the rows of `a` and
+    the columns of `b` are split into addends of a few bits, whose products have exact sums (Ozaki,
+    Ogita, Oishi and Rump 2012). The largest products are subtracted first.
     """
-    import numpy
+    bits = (53 - math.ceil(math.log2(max(2, a.shape[1])))) // 2
+    of_a, of_b = _addends(a.detach().cpu(), bits, 1), _addends(b.detach().cpu(), bits, 0)
+    difference = out.detach().cpu().double()
+    for order in range(len(of_a) + len(of_b) - 1):
+        for index in range(max(0, order - len(of_b) + 1), min(order + 1, len(of_a))):
+            difference = difference - torch.matmul(of_a[index], of_b[order - index])
+    return difference.abs().to(out.device)
 
-    wide = [t.detach().cpu().numpy().astype(numpy.longdouble) for t in (out, a, b)]
-    difference = numpy.abs(wide[0] - wide[1] @ wide[2]).astype(numpy.float64)
-    return torch.from_numpy(difference).to(out.device)
+
+def _addends(x: Tensor, bits: int, dim: int) -> list[Tensor]:
+    """Tensors with the sum x; their elements are multiples of a unit that is one along `dim`, and
+    have so many bits. The largest addend is the first."""
+    addends: list[Tensor] = []
+    while len(addends) < MOST_ADDENDS and (not addends or bool(x.any())):
+        largest = x.abs().amax(dim, keepdim=True)
+        mantissa = torch.frexp(largest).mantissa
+        unit = torch.where(largest == 0, 1.0, largest / mantissa * 2.0**-bits)  # a power of two
+        addends.append((x / unit).round() * unit)
+        x = x - addends[-1]
+    return addends
 
 
 def largest_exact_integer(accumulation: str) -> int:

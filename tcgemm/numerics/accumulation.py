@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tcgemm import emulate, explain
-from tcgemm.measure.errors import long_double_difference
+from tcgemm.measure.errors import exact_difference
 from tcgemm.numerics.data import draw
 from tcgemm.numerics.machine import Machine
 from tcgemm.numerics.table import Curve, Table
@@ -50,7 +50,7 @@ def error(result: Tensor, a: Tensor, b: Tensor) -> tuple[float, float]:
     """The largest error and the root mean square, in units of 2^-24 |A||B|."""
     a, b = a.double(), b.double()
     if result.dtype is torch.float64:
-        difference = long_double_difference(result, a, b)
+        difference = exact_difference(result, a, b)
     else:
         difference = (result.double() - a @ b).abs()
     units = difference / (a.abs() @ b.abs()) * 2.0**24

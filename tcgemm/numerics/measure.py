@@ -11,7 +11,7 @@ from tcgemm.emulate import rounding
 from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import Kernel
 from tcgemm.measure import baseline
-from tcgemm.measure.errors import UNIT_ROUNDOFF, apply_scale, long_double_difference
+from tcgemm.measure.errors import UNIT_ROUNDOFF, apply_scale, exact_difference
 from tcgemm.numerics import bounds, problem
 from tcgemm.numerics.formats import FORMATS
 from tcgemm.numerics.report import ErrorReport, Way
@@ -206,9 +206,9 @@ def _way(
 
 
 def _error(question: Problem, result: Tensor, exact: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """|found - a @ b|; of float64 operands in long double, as `exact` is rounded like found."""
+    """|found - a @ b|; of float64 operands from exact sums, as `exact` is rounded like found."""
     if question.a.dtype is torch.float64:
-        return long_double_difference(result.double(), a, b)
+        return exact_difference(result.double(), a, b)
     return (result.double() - exact).abs()
 
 
