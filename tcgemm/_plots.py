@@ -22,6 +22,7 @@ COLOURS = ("#1f5fa8", "#d1602b", "#3d8c50", "#7b4fa3", "#b8860b", "#c2334d", "#e
 BLUE, ORANGE, GREEN, PURPLE, _, RED, *_ = COLOURS
 INK, SOFT, GRID, PALE = "#1f2328", "#59636e", "#d1d9e0", "#f6f8fa"
 PNG_DPI = 144
+WIDE = 20  # bars whose lengths differ by more have a logarithmic axis
 FEW_TICKS = 16  # so many x are all named
 METADATA = {".png": {"Software": None}, ".svg": {"Date": None, "Creator": None}}
 
@@ -168,21 +169,28 @@ def bar_groups(
 ) -> Axes:
     """Draws a group of horizontal bars for each name of `groups`, with one bar of each series.
 
-    Without axes, those of a new figure that a notebook shows. Returns the axes.
+    Without axes, those of a new figure that a notebook shows. The axis is logarithmic where the
+    longest bar has more than WIDE times the length of the shortest, and the names are as small as
+    their distance demands. Returns the axes.
     """
     if axes is None:
         from matplotlib import pyplot
 
-        height = 1 + 0.3 * len(groups) * len(series)
-        axes = pyplot.subplots(figsize=(8, height), layout="tight")[1]
+        inches = 1 + 0.25 * len(groups) * max(1.0, 0.6 * len(series))
+        axes = pyplot.subplots(figsize=(8, inches), layout="constrained")[1]
     height = 0.8 / len(series)
     for index, (name, colour) in enumerate(colours(series).items()):
         places = [place + index * height for place in range(len(groups))]
         axes.barh(places, series[name], height, color=colour, label=name)
     middles = [place + 0.4 - height / 2 for place in range(len(groups))]
-    axes.set_yticks(middles, groups)
-    axes.invert_yaxis()
-    axes.legend()
+    box = axes.get_window_extent()
+    points = 72 / axes.figure.dpi * box.height / len(groups)  # from one name to the next
+    axes.set_yticks(middles, groups, fontsize=max(4.0, min(10.0, 0.8 * points)))
+    axes.set_ylim(len(groups), -0.2)
+    lengths = [length for bars in series.values() for length in bars if length > 0]
+    if max(lengths) > WIDE * min(lengths):
+        axes.set_xscale("log")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(series), frameon=False)
     return axes
 
 

@@ -16,7 +16,8 @@ epilogue, or the model and its task. MEASURED are the others:
     exact             whether an integer result is exact; None where nothing is to be exact
     tflops, gbps      1e12 operations and 1e9 bytes of memory traffic per second
     clock_mhz, power_w   of the GPU during the measurement
-    facts             what only some cases have, such as the share of |w| that pruning keeps
+    facts             what only some cases have, such as the share of |w| that pruning keeps;
+                      "busy_samples" is the share of samples in which other processes had the CPU
     commit, date      of the measurement
     repetitions       the measurements whose medians the row has, if there are several
 
@@ -42,9 +43,12 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tcgemm.version import __version__
+
+if TYPE_CHECKING:
+    from tcgemm.measure.timing import Timing
 
 Row = dict[str, Any]
 Aims = Mapping[str, Sequence[float]]  # baseline -> the targets of its ratio
@@ -68,6 +72,8 @@ REPEATED = ("us", "ratios", "clock_mhz", "power_w", "date")  # the fields of a r
 UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
 REPETITIONS = 3
 MS = 400.0  # milliseconds of one candidate in a repetition, for a ratio that is not clear
+BUSY = "busy_samples"  # a fact of a row
+FAR = 20  # a ratio beyond this factor, or below one over it, does not stand without a sentence
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -88,6 +94,30 @@ def is_wrong(row: Row) -> bool:
     """Was tcgemm's result measured to be wrong, or NaN?"""
     error = row["max_error_ratio"]
     return row["exact"] is False or (error is not None and error > 1)
+
+
+def busy(timings: Iterable[Timing]) -> dict[str, float]:
+    """The fact of a row that other processes had the CPU during its measurement, if they had."""
+    share = max((timing.disturbed for timing in timings), default=0.0)
+    return {BUSY: max(0.01, round(share, 2))} if share else {}
+
+
+def cautions(us: float, ratios: Mapping[str, float], facts: Mapping[str, Any]) -> list[str]:
+    """Sentences about a measurement that is to be read with care."""
+    sentences = []
+    if share := facts.get(BUSY):
+        part = f"{'less' if share < 0.5 else 'more'} than half of the samples, which were dropped"
+        if share == 1:
+            part = "all samples, so these times and ratios are not reliable; measure again on a "
+            part += "quiet machine"
+        sentences.append(f"other processes had the CPU in {part}")
+    sentences += [
+        f"x {name} is {ratio:.4g}, beyond a factor of {FAR}: {us:.1f} us beside "
+        f"{us * ratio:.1f} us; measure it again before you rely on it"
+        for name, ratio in ratios.items()
+        if not 1 / FAR <= ratio <= FAR
+    ]
+    return sentences
 
 
 def is_clear(ratios: Mapping[str, float], aims: Aims) -> bool:
@@ -134,12 +164,13 @@ def line(name: str, row: Row) -> str:
         spread = f" ({low:.3f} to {high:.3f})" if len(row["repetitions"]) > 1 else ""
         words.append(f"{ratio:.3f} x {baseline}{spread}")
     words += [f"{baseline} refuses: {reason[:80]}" for baseline, reason in row["refused"].items()]
-    words += [f"{fact} {value}" for fact, value in row["facts"].items()]
+    words += [f"{fact} {value}" for fact, value in row["facts"].items() if fact != BUSY]
     if row["max_error_ratio"] is not None:
         words.append(f"error {row['max_error_ratio']:.2f} of its bound")
     if row["clock_mhz"]:
         words.append(f"{row['clock_mhz']:.0f} MHz {row['power_w']:.0f} W")
     words += [row["kernel"] or "", "WRONG RESULT" if is_wrong(row) else ""]
+    words += cautions(row["us"], row["ratios"], row["facts"])
     return f"{name}: " + ", ".join(filter(None, words))
 
 

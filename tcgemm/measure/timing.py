@@ -7,17 +7,24 @@ A graph leaves out the host's 10 us per call. The candidates alternate within on
 order alternates too, because clock and temperature drift by more than the differences that are
 measured. A slice lasts about 100 ms, because power and clock follow a change of load within that
 time. On the CPU, the same functions use the wall clock.
+
+Another process that takes the CPU stops threads of this one, and the others wait for them: 10 ms in
+a call of microseconds. The system counts such involuntary context switches. A sample of the wall
+clock with more than one in SWITCH_US is disturbed, and does not count where there are others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
+import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -25,27 +32,56 @@ from tcgemm.measure.telemetry import Sampler
 
 # A call takes the index of the operand set that it works on. Its result is ignored.
 Call = Callable[[int], object]
-Slice = Callable[[float], list[float]]  # milliseconds -> samples in microseconds per call
+Slice = Callable[[float], "list[Sample]"]  # milliseconds -> samples
 SLICE_MS = 100.0  # one candidate's slice of a round
 FIRST_MS = 200.0  # one candidate's time before a measurement may end early
 GRAPH_US = 20000.0  # kernel time in one graph: the gap between two replays is small beside it
 MAX_CALLS = 4096  # calls in one graph
+SWITCH_US = 20000.0  # a quiet machine has fewer involuntary context switches than one in this time
+
+
+class Sample(NamedTuple):
+    """Microseconds per call, and whether other processes had the CPU meanwhile."""
+
+    us: float
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds per call: the median of the samples and their interquartile range."""
+    """Microseconds per call: the median of the samples and their interquartile range.
+
+    `disturbed` is the share of samples in which other processes had the CPU. They do not count,
+    unless it is 1.
+    """
 
     us: float
     iqr_us: float
+    disturbed: float = 0.0
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> Timing:
-        """The timing of these samples in microseconds."""
-        if len(samples) == 1:
-            return cls(samples[0], 0.0)
-        low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return cls(middle, high - low)
+    def of(cls, samples: Sequence[Sample]) -> Timing:
+        """The timing of these samples."""
+        quiet = [sample.us for sample in samples if not sample.disturbed]
+        disturbed = 1 - len(quiet) / len(samples)
+        counted = quiet or [sample.us for sample in samples]
+        if len(counted) == 1:
+            return cls(counted[0], 0.0, disturbed)
+        low, middle, high = statistics.quantiles(counted, n=4, method="inclusive")
+        return cls(middle, high - low, disturbed)
+
+
+def _switches() -> int:
+    """The involuntary context switches of all threads of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def wall_clock(run: Callable[[], object], calls: int = 1) -> Sample:
+    """The time of run(), which makes so many calls, by the wall clock."""
+    switches, start = _switches(), time.perf_counter()
+    run()
+    us = (time.perf_counter() - start) * 1e6
+    return Sample(us / calls, (_switches() - switches) * SWITCH_US > us)
 
 
 def events_us(function: Callable[[], object]) -> float:
@@ -79,7 +115,7 @@ def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
             call(index % sets)
     replay_us = events_us(graph.replay)
 
-    def time_slice(ms: float) -> list[float]:
+    def time_slice(ms: float) -> list[Sample]:
         """Samples from replays that run back to back."""
         replays = max(1, math.ceil(ms * 1e3 / replay_us))
         events = [torch.cuda.Event(enable_timing=True) for _ in range(replays + 1)]
@@ -89,7 +125,7 @@ def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
             event.record()
         events[-1].synchronize()
         pairs = itertools.pairwise(events)
-        return [first.elapsed_time(last) * 1e3 / calls for first, last in pairs]
+        return [Sample(first.elapsed_time(last) * 1e3 / calls) for first, last in pairs]
 
     try:
         yield time_slice
@@ -102,19 +138,17 @@ def _host_slices(call: Call, sets: int) -> Iterator[Slice]:
     """One candidate on the CPU. A sample has as many calls as run in a millisecond."""
     indices = itertools.cycle(range(sets))
 
-    def sample(calls: int) -> float:
-        start = time.perf_counter()
+    def run(calls: int) -> None:
         for index in itertools.islice(indices, calls):
             call(index)
-        return (time.perf_counter() - start) * 1e6 / calls
 
-    sample(1)
-    calls = max(1, math.ceil(1e3 / max(0.1, sample(1))))
+    run(1)
+    calls = max(1, math.ceil(1e3 / max(0.1, wall_clock(functools.partial(run, 1)).us)))
 
-    def time_slice(ms: float) -> list[float]:
-        samples: list[float] = []
-        while sum(samples) * calls < ms * 1e3:
-            samples.append(sample(calls))
+    def time_slice(ms: float) -> list[Sample]:
+        samples: list[Sample] = []
+        while sum(sample.us for sample in samples) * calls < ms * 1e3:
+            samples.append(wall_clock(functools.partial(run, calls), calls))
         return samples
 
     yield time_slice
@@ -147,7 +181,7 @@ def measure(
         device: "cuda" captures the calls in CUDA graphs; "cpu" uses the wall clock.
         min_ms (float): the time of one candidate in milliseconds, in slices of about SLICE_MS. One
             more slice before that does not count: during it the clock rises from idle to the value
-            that the load allows.
+            that the load allows. A candidate whose samples are all disturbed gets as much again.
         sampler (telemetry.Sampler): samples clock and power during the slices that count.
         refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
             capture. If it is None, such a candidate raises RuntimeError.
@@ -175,8 +209,10 @@ def measure(
             with session(name):
                 time_slice(slice_ms)
         stack.enter_context(sampler or contextlib.nullcontext())
-        samples: dict[str, list[float]] = {name: [] for name in slices}
-        for index in range(rounds):
+        samples: dict[str, list[Sample]] = {name: [] for name in slices}
+        for index in range(2 * rounds):
+            if index >= rounds and all(map(_has_quiet, samples.values())):
+                break
             for name in sorted(slices, reverse=index % 2 == 1):
                 with session(name):
                     samples[name] += slices[name](slice_ms)
@@ -185,8 +221,12 @@ def measure(
     return _timings(samples)
 
 
-def _timings(samples: Mapping[str, Sequence[float]]) -> dict[str, Timing]:
-    return {name: Timing.of(us) for name, us in samples.items()}
+def _has_quiet(samples: Sequence[Sample]) -> bool:
+    return not all(sample.disturbed for sample in samples)
+
+
+def _timings(samples: Mapping[str, Sequence[Sample]]) -> dict[str, Timing]:
+    return {name: Timing.of(of_name) for name, of_name in samples.items()}
 
 
 def host_time(
@@ -206,19 +246,17 @@ def host_time(
     """
     cuda = torch.device(device).type == "cuda"
 
-    def seconds(call: Call) -> float:
-        if cuda:
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
+    def run(call: Call) -> None:
         for index in range(calls):
             call(index % sets)
-        return time.perf_counter() - start
 
-    samples: dict[str, list[float]] = {name: [] for name in candidates}
+    samples: dict[str, list[Sample]] = {name: [] for name in candidates}
     for _ in range(batches):
         for name, call in candidates.items():
-            seconds(call)
-            samples[name].append(seconds(call) * 1e6 / calls)
+            run(call)
+            if cuda:
+                torch.cuda.synchronize(device)
+            samples[name].append(wall_clock(functools.partial(run, call), calls))
     if cuda:
         torch.cuda.synchronize(device)
     return _timings(samples)

@@ -147,6 +147,7 @@ def measure(
             with sampler:
                 timings = timing.host_time(candidates, work.sets, device=work.device)
         facts, plan, traffic = work.facts(timings), work.plan, work.bytes
+    facts |= results.busy(timings.values())
     own = timings.pop("tcgemm")
     if case.graph and case.flops:
         row["tflops"] = results.figures(case.flops / own.us / 1e6)

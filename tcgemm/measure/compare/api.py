@@ -14,6 +14,7 @@ from tcgemm.measure.compare.result import Comparison
 from tcgemm.measure.work import METHOD, case_fields
 from tcgemm.measure.works import work_of
 from tcgemm.nn import Linear
+from tcgemm.nn.exchange import EXCHANGES, name_of
 from tcgemm.nn.selection import Selection
 from tcgemm.override import is_active
 from tcgemm.typing import Activation, Float8Precision, Granularity, Layout, PackedFormat
@@ -93,7 +94,8 @@ def compare(
     Method: operands are normally distributed. There are so many copies of them that no call finds
     its operands in the cache. On a GPU only the kernels are timed, replayed from CUDA graphs;
     on the CPU it is wall-clock time. tcgemm and the baselines alternate in short slices, and a row
-    has medians and interquartile ranges. The error of a result is its distance from a float64
+    has medians and interquartile ranges. Samples of the wall clock in which other processes had the
+    CPU are dropped; a line says how many. The error of a result is its distance from a float64
     result, divided by the largest distance that rounding explains.
 
     Arguments of both:
@@ -129,7 +131,8 @@ def compare(
 
     Arguments of compare(model, example_input):
         example_input: a tensor, a tuple of positional arguments, or a dict of keyword arguments.
-        to, filter_fn, skip, shared, **options: the arguments of tcgemm.swap_linear.
+        to, filter_fn, skip, shared, **options: the arguments of tcgemm.swap_linear, such as
+            to=tcgemm.nn.PackedLinear with format and group_size.
 
     Returns:
         A tcgemm.measure.compare.Comparison. It prints as a table, also in a notebook, and has rows,
@@ -144,17 +147,21 @@ def compare(
             "tcgemm.use is active, so that torch's own products would be tcgemm's; end it first."
         )
     if isinstance(shapes_or_model, torch.nn.Module):
-        stray = next((name for name in sorted(OF_SHAPES) if name in options), None)
+        to = Linear if to is None else to
+        exchanges = EXCHANGES.get(to)
+        of_layer = exchanges[0].options if exchanges else ()
+        stray = next((name for name in OF_SHAPES if name in options and name not in of_layer), None)
         no_input = example_input is None
         faults: dict[str, object] = {
             "a model needs an example input; pass compare(model, example_input).": no_input,
-            f"{stray} belongs to compare(shapes), but got a model; leave it out.": stray,
+            f"{stray} belongs to compare(shapes), and is no option of {name_of(to)}, but got a "
+            "model; leave it out.": stray,
         }
         COMPARE.check(faults)
         return compare_model(
             shapes_or_model,
             example_input,
-            to=Linear if to is None else to,
+            to=to,
             options=options,
             against="torch" if against is None else against,
             seconds=seconds,

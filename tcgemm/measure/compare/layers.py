@@ -1,6 +1,6 @@
 """The linear layers of a model: how a forward calls them, and one of them on random data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,9 +10,10 @@ import tcgemm
 from tcgemm import dtypes
 from tcgemm.measure import Plan
 from tcgemm.measure.case import Case
+from tcgemm.measure.timing import Timing
 from tcgemm.measure.work import Checks, case_fields
 from tcgemm.measure.workloads import Workload
-from tcgemm.nn import Linear
+from tcgemm.nn import Float8Linear, Linear, PackedLinear, QuantLinear, SparseLinear24
 from tcgemm.typing import Layout
 
 
@@ -73,11 +74,27 @@ class LayerWork(Workload):
         """Calls the swapped layer with the weights and the input of one set."""
         return self.swapped[index](self.operands.a[index])
 
+    def facts(self, timings: Mapping[str, Timing]) -> dict[str, Any]:
+        """The form of the weight, where the swap gave it another one."""
+        form = _form_of(self.swapped[0])
+        return {"weight": form} if form else {}
+
     def check(self) -> Checks:
         """(max_error_ratio, None); None for layers with other weights than the model's."""
         if not self.rounds_as_torch:
             return None, None
         return self.error_ratio(self.call_tcgemm(0)), None
+
+
+def _form_of(layer: torch.nn.Module) -> str:
+    """The dtype or format in which a layer multiplies its weight; "" for that of its input."""
+    if isinstance(layer, PackedLinear):
+        return layer.format
+    if isinstance(layer, QuantLinear):
+        return dtypes.NAMES[layer.dtype]
+    if isinstance(layer, Float8Linear):
+        return dtypes.NAMES[torch.float8_e4m3fn]
+    return "2:4" if isinstance(layer, SparseLinear24) else ""
 
 
 class Product(NamedTuple):

@@ -23,9 +23,10 @@ from tcgemm.measure.compare.layers import Layer, LayerWork, record
 from tcgemm.measure.compare.measure import measured
 from tcgemm.measure.compare.request import COMPARE
 from tcgemm.measure.compare.result import Comparison
-from tcgemm.measure.results import EMPTY
+from tcgemm.measure.results import EMPTY, busy
 from tcgemm.measure.work import METHOD
 from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
+from tcgemm.nn.exchange import layer_of, name_of
 
 WEIGHTS_AS_BUFFERS = (QuantLinear, PackedLinear, SparseLinear24)  # which no forward changes
 OF_MODELS = ("filter_fn", "skip", "shared")  # options of swap_linear that no single layer has
@@ -57,10 +58,14 @@ def compare_model(
     device, gpus = _devices(model)
     seconds = COMPARE.seconds(seconds, device)
     swap = functools.partial(tcgemm.swap_linear, model, to=to, **options)
+    ours = [(name, module) for name, module in model.named_modules() if layer_of(module)]
+    kinds = {name: name_of(type(module)) for name, module in ours}
     with machine.current(device):
         with _kept(model, device), torch.no_grad():
             progress(f"forward of {type(model).__name__}, before and after the swap")
             layers, report, difference = _layers(model, forward, swap)
+            if kinds and not report.swapped:
+                raise _swapped_already(kinds)
             before, after = _forward_times(forward, swap, gpus, seconds)
         layers.sort(key=lambda layer: -len(layer.calls) * layer.case.flops)
         of_layers = {name: value for name, value in options.items() if name not in OF_MODELS}
@@ -84,11 +89,24 @@ def compare_model(
         "after_iqr_us": round(after.iqr_us, 3),
         "speedup": round(before.us / after.us, 4),
         "difference": difference,
+        "tcgemm_before": len(kinds),
+        **busy((before, after)),
         "coverage": report.coverage(),
         "swapped": len(report.swapped),
         "skipped": dict(report.skipped),
     }
     return Comparison(rows, facts)
+
+
+def _swapped_already(kinds: Mapping[str, str]) -> RuntimeError:
+    """The error for a model with nothing left to swap. kinds: name -> class of its layers."""
+    name, kind = next(iter(kinds.items()))
+    return COMPARE.refuse(
+        f"there is nothing to swap, and {len(kinds)} layers of the model are tcgemm's already "
+        f"({name or 'the model'} is a {kind}), so that no time would be torch's; pass the model as "
+        "it was before: undo() of the swap's report, or tcgemm.swap_linear(model, "
+        "to=torch.nn.Linear), takes a swap back."
+    )
 
 
 def _devices(model: torch.nn.Module) -> tuple[torch.device, set[torch.device]]:
@@ -187,7 +205,7 @@ def _forward_times(
     forward: Callable[[], Any], swap: Callable[[], Any], gpus: set[torch.device], seconds: float
 ) -> tuple[timing.Timing, timing.Timing]:
     """Microseconds of a forward with the host's part: (before the swap, after it)."""
-    samples: dict[bool, list[float]] = {False: [], True: []}
+    samples: dict[bool, list[timing.Sample]] = {False: [], True: []}
     for index in range(ROUNDS):
         for swapped in (index % 2 == 1, index % 2 == 0):
             report = swap() if swapped else None
@@ -202,18 +220,16 @@ def _forward_times(
 
 def _forward_slice(
     forward: Callable[[], Any], gpus: set[torch.device], seconds: float
-) -> list[float]:
-    """Microseconds of forwards that follow one another for `seconds`, after one to warm up."""
+) -> list[timing.Sample]:
+    """The times of forwards that follow one another for `seconds`, after one to warm up."""
 
-    def time_once() -> float:
-        start = time.perf_counter()
+    def run() -> None:
         forward()
         for gpu in gpus:
             torch.cuda.synchronize(gpu)
-        return (time.perf_counter() - start) * 1e6
 
-    time_once()
+    run()
     samples, begin = [], time.perf_counter()
     while not samples or time.perf_counter() - begin < seconds:
-        samples.append(time_once())
+        samples.append(timing.wall_clock(run))
     return samples

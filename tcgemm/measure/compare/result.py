@@ -12,7 +12,7 @@ from typing import Any
 from tcgemm import _plots, _tables
 from tcgemm.measure import results
 from tcgemm.measure.compare.request import COMPARE
-from tcgemm.measure.results import Row, is_wrong
+from tcgemm.measure.results import Row, cautions, is_wrong
 from tcgemm.ops import markup
 
 CASE = ("dtype", "layout", "m", "n", "k")
@@ -31,7 +31,9 @@ def _number(value: float | None, form: str) -> str:
 # Title -> the cell's text. A column without any text is left out.
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "calls": lambda row: str(row.get("count", "")),
-    **{name: operator.itemgetter(name) for name in ("function", "dtype", "layout")},
+    **{name: operator.itemgetter(name) for name in ("function", "dtype")},
+    "weight": lambda row: row["facts"].get("weight", ""),
+    "layout": operator.itemgetter("layout"),
     "size": size,
     "epilogue": operator.itemgetter("epilogue"),
     "kernel": lambda row: (row["kernel"] or "").partition("@")[0],
@@ -45,7 +47,8 @@ LAST_COLUMNS: dict[str, Callable[[Row], str]] = {
     "MHz": lambda row: _number(row["clock_mhz"], ".0f"),
     "W": lambda row: _number(row["power_w"], ".0f"),
 }
-TEXT_COLUMNS = ("function", "dtype", "layout", "size", "epilogue", "kernel")  # aligned to the left
+# Aligned to the left.
+TEXT_COLUMNS = ("function", "dtype", "weight", "layout", "size", "epilogue", "kernel")
 
 
 def _joined(names: list[str]) -> str:
@@ -74,6 +77,9 @@ class Comparison:
             - max_error_ratio: the largest error divided by its bound. Above 1 the result is wrong.
             - exact: whether an integer result is exact.
             - clock_mhz, power_w: the GPU's clock and power during the measurement.
+            - facts: "weight", the dtype or format of a layer's weight if the swap changed it;
+              "busy_samples", the share of samples in which other processes had the CPU. They were
+              dropped, unless it is 1.
             - count, layers: for a model, the calls in one forward, and the names of the layers.
         facts (dict): gpu, driver, clocks, torch, cuda, tcgemm, python, processor, date and method.
             `model`, for a model, has the time of its forward before and after the swap.
@@ -122,6 +128,10 @@ class Comparison:
                 f"{len(model['skipped'])} not; outputs differ by {model['difference']:.2g}",
                 f"the swap {model['coverage']}",
             ]
+            if ours := model.get("tcgemm_before"):
+                start = f"{ours} layers were tcgemm's before the swap"
+                lines.append(f"{start}, so that the first time is not that of torch")
+            lines += cautions(model["after_us"], {"torch's forward": model["speedup"]}, model)
         for name in self.baselines:
             ratios = [row["ratios"][name] for row in self.rows if name in row["ratios"]]
             if len(ratios) > 1:  # of a single row the table says it
@@ -138,6 +148,7 @@ class Comparison:
             texts = [wrong] if is_wrong(row) else []
             texts += [f"layers {_joined(row['layers'])}"] if "layers" in row else []
             texts += [f"{name} did not run: {why}" for name, why in row["refused"].items()]
+            texts += cautions(row["us"], row["ratios"], row["facts"])
             for text in filter(None, [*texts, row["why"]]):
                 notes.setdefault(text, []).append(str(number))
         return [f"row {', '.join(numbers)}: {text}" for text, numbers in notes.items()]
@@ -187,7 +198,7 @@ class Comparison:
         rows = [row for row in self.rows if row.get("tflops")]
         if not rows:
             raise COMPARE.refuse("there is no row with a time, so that there is nothing to plot.")
-        labels = [" ".join((row["dtype"], row["layout"], size(row))) for row in rows]
+        labels = [_label(row) for row in rows]
         rates = {"tcgemm": [row["tflops"] for row in rows]}
         for name in self.baselines:
             rates[name] = [row["tflops"] / row["ratios"].get(name, math.nan) for row in rows]
@@ -197,7 +208,9 @@ class Comparison:
             text = "plot needs matplotlib; `pip install matplotlib` installs it."
             raise COMPARE.refuse(text) from error
         ax.set_xlabel("TFLOP/s")
-        ax.set_title(str(self.facts.get("gpu", "")))
+        to = str(self.facts.get("model", {}).get("to", "")).rpartition(".")[2]
+        title = ", ".join(filter(None, (str(self.facts.get("gpu", "")), to)))
+        ax.set_title(title, pad=30)  # above the legend
         return ax
 
     def save(self, path: str | Path) -> None:
@@ -207,6 +220,13 @@ class Comparison:
         written completely, an older file of this name stays as it was.
         """
         results.save(path, self.facts, self.rows)
+
+
+def _label(row: Row) -> str:
+    """The case of a bar, such as "bf16 x int4 TN 1x4096x4096 bias"."""
+    weight = row["facts"].get("weight")
+    operands = f"{row['dtype']} x {weight}" if weight else row["dtype"]
+    return " ".join(filter(None, (operands, row["layout"], size(row), row["epilogue"])))
 
 
 def _flat(row: Row) -> Row:

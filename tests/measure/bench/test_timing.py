@@ -46,6 +46,32 @@ def test_a_measurement_ends_early_where_that_is_enough():
     assert [len(timings) for timings in asked] == [1, 2]
 
 
+def test_samples_of_a_busy_machine_are_dropped():
+    busy, quiet = timing.Sample(10_000.0, True), [timing.Sample(us) for us in (6.0, 7.0, 8.0)]
+    assert timing.Timing.of([busy, *quiet]) == timing.Timing(7.0, 1.0, 0.25)
+    assert timing.Timing.of([busy]) == timing.Timing(10_000.0, 0.0, 1.0)  # there is no other
+
+
+@pytest.mark.parametrize(("lost", "disturbed"), [(0, False), (1, True), (3, True)])
+def test_the_wall_clock_asks_who_had_the_cpu(monkeypatch, lost, disturbed):
+    counts = iter([5, 5 + lost])
+    monkeypatch.setattr(timing, "_switches", lambda: next(counts))
+    sample = timing.wall_clock(lambda: time.sleep(0.002), calls=2)
+    assert sample.disturbed is disturbed and 1000 < sample.us < 20_000
+
+
+def test_a_candidate_without_a_quiet_sample_gets_more_time(monkeypatch):
+    """The samples of the first 0.2 seconds are disturbed, then none."""
+    end, clock = time.perf_counter() + 0.2, timing.wall_clock
+
+    def wall_clock(run, calls=1):
+        return clock(run, calls)._replace(disturbed=time.perf_counter() < end)
+
+    monkeypatch.setattr(timing, "wall_clock", wall_clock)
+    result = timing.measure({"one": sleeper([], "one", 0.02)}, 1, device="cpu", min_ms=100.0)
+    assert 0 < result["one"].disturbed < 1
+
+
 def test_host_time_is_not_that_of_a_call_after_another():
     last = []
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.measure import timing
 from tcgemm.measure.compare import models
-from tcgemm.nn import QuantLinear, SparseLinear24
+from tcgemm.nn import Float8Linear, PackedLinear, QuantLinear, SparseLinear24
 
 QUICK = {"seconds": 0.004, "progress": False}
 
@@ -153,6 +154,42 @@ def test_options_of_swap_linear_reach_it():
     assert "the swap reaches " in str(result)
 
 
+@pytest.mark.parametrize(
+    ("options", "weight"),
+    [
+        ({}, ""),
+        ({"to": PackedLinear, "format": "nf4", "group_size": 32}, "nf4"),
+        ({"to": Float8Linear, "precision": "fast"}, "e4m3"),
+        ({"to": QuantLinear, "dtype": torch.int8}, "s8"),
+        ({"to": SparseLinear24}, "2:4"),
+    ],
+    ids=str,
+)
+def test_options_that_compare_of_shapes_has_too(options, weight):
+    """group_size and precision are options of layers, and the bars name the form of the weight."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False)).bfloat16()
+    result = tcgemm.compare(model, torch.randn(8, 64).bfloat16(), **options, **QUICK)
+    (row,) = result.rows
+    assert row["us"] > 0 and row["facts"].get("weight", "") == weight, row["why"]
+    assert ("weight" in str(result).splitlines()[1]) is bool(weight)
+
+
+def test_options_of_another_layer_are_refused():
+    with pytest.raises(RuntimeError, match=r"group_size .* no option of tcgemm\.nn\.Quant"):
+        tcgemm.compare(MODEL, torch.zeros(1, 4), to=QuantLinear, group_size=32, **QUICK)
+
+
+def test_a_model_that_is_swapped_already():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    tcgemm.swap_linear(model)
+    before = state(model)
+    with pytest.raises(RuntimeError, match=r"2 layers .* tcgemm's already \(0 is a tcgemm.nn.Lin"):
+        tcgemm.compare(model, torch.zeros(8, 64), **QUICK)
+    assert_unchanged(model, before)
+    text = str(tcgemm.compare(model, torch.zeros(8, 64), to=QuantLinear, **QUICK))
+    assert "2 layers were tcgemm's before the swap" in text
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("calls", [0, 1, 3])
 @pytest.mark.parametrize("to", [tcgemm.nn.Linear, QuantLinear])
@@ -175,7 +212,7 @@ def test_an_interrupt_between_swap_and_undo_leaves_the_model(monkeypatch):
         slices.append(type(model.up))
         if len(slices) == 4:
             raise KeyboardInterrupt
-        return [1.0]
+        return [timing.Sample(1.0)]
 
     monkeypatch.setattr(models, "_forward_slice", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -1,5 +1,6 @@
 """The result of tcgemm.compare: text, HTML, pandas frame, picture and file."""
 
+import itertools
 import json
 import re
 import sys
@@ -7,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tcgemm.measure import results
 from tcgemm.measure.case import Case
 from tcgemm.measure.compare import Comparison, load
 
@@ -55,6 +57,21 @@ def test_text(result):
     assert str(Comparison([])).startswith("tcgemm ")
 
 
+@pytest.mark.parametrize(("ratio", "is_told"), [(1518.0, True), (0.02, True), (19.9, False)])
+def test_a_ratio_beyond_20_has_a_sentence(ratio, is_told):
+    far = row({"torch": ratio})
+    times = f"200.0 us beside {200 * ratio:.1f} us"
+    sentence = f"x torch is {ratio:.4g}, beyond a factor of 20: {times}; measure it again"
+    for text in (str(Comparison([far], dict(FACTS))), results.line("mm", far)):
+        assert (sentence in text) is is_told
+
+
+def test_dropped_samples_have_a_sentence():
+    some = Comparison([row(facts={"busy_samples": share}) for share in (0.37, 0.02, 0.98)], {})
+    assert "row 1, 2: other processes had the CPU in less than half of the samples, wh" in str(some)
+    assert "row 3: other processes had the CPU in more than half of the samples, which" in str(some)
+
+
 def test_html(result):
     cells = [*ElementTree.fromstring(f"<p>{result._repr_html_()}</p>").itertext()]
     assert "4096x4096x4096" in cells and "x torch.compile" in cells
@@ -84,10 +101,35 @@ def test_plot(result, tmp_path):
     assert (tmp_path / "plot.png").stat().st_size > 1000
     axes = pyplot.figure().subplots()
     assert result.plot(axes) is axes
+    named = Comparison([row(facts={"weight": "int4"}, epilogue="bias")]).plot()
+    assert [text.get_text() for text in named.get_yticklabels()] == [
+        "bf16 x int4 TN 4096x4096x4096 bias"
+    ]
     pyplot.close("all")
     pieces = ["tcgemm.compare: ", "no row with a time", "nothing to plot"]
     with pytest.raises(RuntimeError, match=".*".join(pieces)):
         Comparison([ROWS[3]]).plot()
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own axes", "the caller's"])
+def test_many_sizes_stay_readable(own):
+    """No two names overlap, and the shortest bar is seen."""
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("Agg")
+    sizes = [64 * 2**step for step in range(8)] * 3
+    rows = [row(m=m, tflops=m / 20) for m in sizes]
+    axes = None if own else pyplot.figure(figsize=(6, 4)).subplots()
+    ax = Comparison(rows, dict(FACTS)).plot(axes)
+    ax.figure.canvas.draw()
+    names = [text.get_window_extent() for text in ax.get_yticklabels()]
+    assert len(names) == len(rows)
+    tops = sorted((box.y0, box.y1) for box in names)
+    assert all(below[1] <= above[0] + 1 for below, above in itertools.pairwise(tops))
+    bars = [patch.get_window_extent() for patch in ax.patches]
+    assert min(bar.width for bar in bars) > 3
+    legend, area = ax.get_legend().get_window_extent(), ax.get_window_extent()
+    assert legend.y0 >= area.y1 - 1 and legend.y1 <= ax.title.get_window_extent().y0 + 1
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize(
