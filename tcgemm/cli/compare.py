@@ -6,7 +6,7 @@ from pathlib import Path
 import tcgemm
 from tcgemm.cli import products
 from tcgemm.measure import command_line
-from tcgemm.measure.compare import load
+from tcgemm.measure.compare import Comparison, load
 from tcgemm.measure.compare.request import BASELINES
 from tcgemm.measure.results import is_wrong
 from tcgemm.typing import Activation, words
@@ -47,14 +47,22 @@ def run(arguments: list[str]) -> int:
     """Prints the table; 1 if a case failed or its result is wrong."""
     options = parse(arguments)
     if options.load:
-        result = load(options.load)
-    else:
-        names = ("against", "bias", "activation", "residual")
-        own = {name: getattr(options, name) for name in names}
+        return _show(load(options.load), options)
+    names = ("against", "bias", "activation", "residual")
+    own = {name: getattr(options, name) for name in names}
+    try:
         result = tcgemm.compare(options.shapes, **own, **products.arguments_of(options))
+    except command_line.Interrupted as stopped:
+        _show(stopped.result, options)
+        raise
+    return _show(result, options)
+
+
+def _show(result: Comparison, options: argparse.Namespace) -> int:
+    """Prints, saves and draws the result."""
     if options.save:
         result.save(options.save)
     print(result)
-    if options.plot:
+    if options.plot and result.rows:
         result.plot().figure.savefig(options.plot)
     return 1 if any(row["us"] is None or is_wrong(row) for row in result.rows) else 0

@@ -69,6 +69,10 @@ def run(arguments: list[str]) -> int:
         print(f"removed {len(paths)} files from {tune.folder()}")
         return 0
     what = options.shapes or model_of(options.model)
-    result = tcgemm.tune(what, rows=options.rows, **products.arguments_of(options))
+    try:
+        result = tcgemm.tune(what, rows=options.rows, **products.arguments_of(options))
+    except command_line.Interrupted as stopped:
+        print(stopped.result)
+        raise
     print(result)
     return 1 if any(row["why"] or row["wrong"] for row in result.rows) else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 import torch
 
@@ -15,6 +16,17 @@ def parser(command: str, text: str | None, **options: str) -> argparse.ArgumentP
         formatter_class=argparse.RawDescriptionHelpFormatter,
         **options,  # pyright: ignore[reportArgumentType]
     )
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a measurement. `result` is what it would have returned, as far as it came.
+
+    A command prints the result and lets the interrupt go on.
+    """
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("interrupted; the attribute `result` has what was measured before")
+        self.result = result
 
 
 def comma(text: str) -> list[str]:

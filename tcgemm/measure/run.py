@@ -310,6 +310,9 @@ def main(
         run.all(selection)
     except work.GpuLost as error:
         print(f"Nothing more can be measured: {error}")
+    except KeyboardInterrupt:
+        print("\n".join(["", "Interrupted; --resume goes on.", *run.summary(selection)[0]]))
+        raise
     text, failures = run.summary(selection)
     print("\n".join(text))
     return 1 if failures else 0

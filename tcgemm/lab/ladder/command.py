@@ -21,6 +21,7 @@ import torch
 from tcgemm.lab.ladder import checks, measure, plot, sources, stalls, tables
 from tcgemm.lab.ladder.steps import steps
 from tcgemm.measure import command_line
+from tcgemm.measure.command_line import Interrupted
 
 
 def parser() -> argparse.ArgumentParser:
@@ -106,5 +107,10 @@ def run(arguments: list[str]) -> int:
             if options.json is not None:
                 measure.save(results, options.json)
         return 0 if _show(results, documents, options.plot) else 1
+    except Interrupted as stopped:
+        _show(stopped.result, documents, options.plot)
+        raise
+    except BrokenPipeError:
+        raise
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         command.error(str(error))

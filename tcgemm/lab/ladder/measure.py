@@ -13,6 +13,7 @@ from tcgemm.lab import progress, store
 from tcgemm.lab.ladder import call, conflicts, machine_code, problem
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, steps
 from tcgemm.measure import errors, telemetry, timing
+from tcgemm.measure.command_line import Interrupted
 from tcgemm.measure.machine import facts
 from tcgemm.measure.results import commit, write
 
@@ -63,6 +64,7 @@ def run(
         ValueError: There is no GPU, ladder or size like that, or the file to resume is another
             GPU's or has another size.
         ImportError: No CUDA kernel was built.
+        KeyboardInterrupt: Ctrl-C. Its attribute `result` has the records of complete groups.
     """
     names = check_documents(documents)
     check_size(size)
@@ -78,17 +80,25 @@ def run(
         if any((step.name, variant.label) not in measured_keys for step, variant in group)
     ]
     total = sum(len(group) for _, group in groups)
-    with progress.bar(total, "ladder", "kernel") as progress_bar, torch.inference_mode():
-        for document, group in groups:
-            keys = {(step.name, variant.label) for step, variant in group}
-            rest = [x for x in results["records"] if (x["step"], x["variant"]) not in keys]
-            records = list(_measure(group, sizes[document], min_ms))
-            results["records"] = rest + records
-            if path is not None:
-                save(results, Path(path))
-            if progress_bar is not None:
-                progress_bar.set_postfix_str(group[0][0].name)
-                progress_bar.update(len(group))
+    try:
+        with progress.bar(total, "ladder", "kernel") as progress_bar, torch.inference_mode():
+            for document, group in groups:
+                keys = {(step.name, variant.label) for step, variant in group}
+                rest = [x for x in results["records"] if (x["step"], x["variant"]) not in keys]
+                records = list(_measure(group, sizes[document], min_ms))
+                results["records"] = rest + records
+                if path is not None:
+                    save(results, Path(path))
+                if progress_bar is not None:
+                    progress_bar.set_postfix_str(group[0][0].name)
+                    progress_bar.update(len(group))
+    except KeyboardInterrupt as error:
+        raise Interrupted(_complete(results, path)) from error
+    return _complete(results, path)
+
+
+def _complete(results: Results, path: str | Path | None) -> Results:
+    """The results in the order of the steps, with their speed-ups; written to the file."""
     order = {
         (step.name, variant.label): index
         for index, (step, variant) in enumerate(problem.every(DOCUMENTS))

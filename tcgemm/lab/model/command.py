@@ -116,6 +116,8 @@ def run(arguments: list[str]) -> int:
         print(MODELS[options.model](costs))
         if options.plot is not None:
             print(f"\nwrote {plot.draw(costs, options.plot)}")
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         parser.error(str(error))
     return 0

@@ -30,6 +30,7 @@ from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.measure import check_chains, check_groups, check_numbers, expand, load, plan
 from tcgemm.lab.probe.measure import run as measure
 from tcgemm.measure import command_line
+from tcgemm.measure.command_line import Interrupted
 
 MOST = 5  # sentences of a check
 INSTRUCTIONS = "instructions"
@@ -132,5 +133,10 @@ def run(arguments: list[str]) -> int:
             resume=options.resume,
         )
         return 0 if _show(results, groups, options.plot) else 1
+    except Interrupted as stopped:
+        _show(stopped.result, groups, options.plot)
+        raise
+    except BrokenPipeError:
+        raise
     except (ValueError, RuntimeError, OSError, ImportError) as error:
         command.error(str(error))

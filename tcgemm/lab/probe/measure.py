@@ -14,6 +14,7 @@ from tcgemm.lab.probe import rows
 from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
 from tcgemm.lab.probe.session import Session
+from tcgemm.measure.command_line import Interrupted
 from tcgemm.measure.machine import facts
 from tcgemm.measure.results import commit, write
 
@@ -62,6 +63,7 @@ def run(
         ValueError: There is no GPU, group, row or number like that, or the file to resume is
             another GPU's or has other warps, ilp or chain.
         RuntimeError: The driver does not compile a kernel.
+        KeyboardInterrupt: Ctrl-C. Its attribute `result` has the records so far.
     """
     names = check_groups(groups)
     options = Options(row, check_numbers("warps", warps, 32), check_numbers("ilp", ilp, 8), ())
@@ -85,6 +87,8 @@ def run(
                 if bar is not None:
                     bar.set_postfix_str(name)
                     bar.update()
+    except KeyboardInterrupt as error:
+        raise Interrupted(results) from error
     finally:  # an interrupted run keeps all rows that it has measured
         if path is not None:
             save(results, Path(path))

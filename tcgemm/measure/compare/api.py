@@ -141,6 +141,8 @@ def compare(
     Raises:
         RuntimeError: an argument is none of these, or a tcgemm.use is active. If a case fails, its
             row contains the reason instead.
+        KeyboardInterrupt: Ctrl-C. Once rows are measured, its attribute `result` is the Comparison
+            of those that are complete.
     """
     if is_active():
         raise COMPARE.refuse(
@@ -184,8 +186,9 @@ def compare(
     seconds = COMPARE.seconds(seconds, device)
     jobs = [(functools.partial(work_of, case, device), case_fields(case, device)) for case in cases]
     with machine.current(device):
-        rows = measured(jobs, functions, device=device, seconds=seconds, progress=report)
-        return Comparison(rows, machine.facts(device) | {"method": METHOD})
+        facts = machine.facts(device) | {"method": METHOD}
+        common = {"device": device, "seconds": seconds, "progress": report}
+        return measured(jobs, functions, **common, result=lambda rows: Comparison(rows, facts))
 
 
 compare.__module__ = "tcgemm"

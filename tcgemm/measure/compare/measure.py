@@ -8,8 +8,9 @@ import torch
 
 from tcgemm.measure import baseline, results
 from tcgemm.measure.amx import avoid_forbidden_amx
+from tcgemm.measure.command_line import Interrupted
 from tcgemm.measure.compare.request import BASELINES, COMPARE
-from tcgemm.measure.compare.result import Row, size
+from tcgemm.measure.compare.result import Comparison, Row, size
 from tcgemm.measure.timing import Call
 from tcgemm.measure.work import COMPILED, DENSE, TORCH, GpuLost, failed, measure
 
@@ -25,18 +26,22 @@ def measured(
     device: torch.device,
     seconds: float,
     progress: Callable[[str], None],
-) -> list[Row]:
-    """The rows of the jobs."""
-    rows = []
+    result: Callable[[list[Row]], Comparison],
+) -> Comparison:
+    """The result of the jobs' rows. After Ctrl-C, Interrupted has that of the rows so far."""
+    rows: list[Row] = []
     if device.type == "cpu" and (sentence := avoid_forbidden_amx()):
         progress(sentence)
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for number, (build, case) in enumerate(jobs, 1):
-            row = _row_of(build, case, functions, seconds)
-            rows.append(row)
-            name = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
-            progress(f"{number} of {len(jobs)}: {results.line(name, row)}")
-    return rows
+    try:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            for number, (build, case) in enumerate(jobs, 1):
+                row = _row_of(build, case, functions, seconds)
+                rows.append(row)
+                name = f"{row['function']} {row['dtype']} {row['layout']} {size(row)}"
+                progress(f"{number} of {len(jobs)}: {results.line(name, row)}")
+    except KeyboardInterrupt as error:
+        raise Interrupted(result(rows)) from error
+    return result(rows)
 
 
 def _row_of(build: Callable[[], Any], case: Row, functions: Functions, seconds: float) -> Row:

@@ -23,7 +23,7 @@ from tcgemm.measure.compare.layers import Layer, LayerWork, record
 from tcgemm.measure.compare.measure import measured
 from tcgemm.measure.compare.request import COMPARE
 from tcgemm.measure.compare.result import Comparison
-from tcgemm.measure.results import EMPTY, busy
+from tcgemm.measure.results import EMPTY, Row, busy
 from tcgemm.measure.work import METHOD
 from tcgemm.nn import Linear, PackedLinear, QuantLinear, SparseLinear24
 from tcgemm.nn.exchange import layer_of, name_of
@@ -73,29 +73,33 @@ def compare_model(
         swapped = [layer for layer in layers if not layer.why_not]
         name = "linear" if to is Linear else to.__name__
         jobs = [(functools.partial(work, layer), layer.head(name)) for layer in swapped]
-        rows = measured(jobs, functions, device=device, seconds=seconds, progress=progress)
-        rows += [
+        others = [
             layer.head(name) | EMPTY | {"why": f"not swapped: {layer.why_not}"}
             for layer in layers
             if layer.why_not
         ]
         facts = machine.facts(device) | {"method": METHOD}
-    facts["model"] = {
-        "name": type(model).__name__,
-        "to": f"{to.__module__}.{to.__qualname__}",
-        "before_us": round(before.us, 3),
-        "before_iqr_us": round(before.iqr_us, 3),
-        "after_us": round(after.us, 3),
-        "after_iqr_us": round(after.iqr_us, 3),
-        "speedup": round(before.us / after.us, 4),
-        "difference": difference,
-        "tcgemm_before": len(kinds),
-        **busy((before, after)),
-        "coverage": report.coverage(),
-        "swapped": len(report.swapped),
-        "skipped": dict(report.skipped),
-    }
-    return Comparison(rows, facts)
+        facts["model"] = {
+            "name": type(model).__name__,
+            "to": f"{to.__module__}.{to.__qualname__}",
+            "before_us": round(before.us, 3),
+            "before_iqr_us": round(before.iqr_us, 3),
+            "after_us": round(after.us, 3),
+            "after_iqr_us": round(after.iqr_us, 3),
+            "speedup": round(before.us / after.us, 4),
+            "difference": difference,
+            "tcgemm_before": len(kinds),
+            **busy((before, after)),
+            "coverage": report.coverage(),
+            "swapped": len(report.swapped),
+            "skipped": dict(report.skipped),
+        }
+
+        def result(rows: list[Row]) -> Comparison:
+            return Comparison([*rows, *others], facts)
+
+        common = {"device": device, "seconds": seconds, "progress": progress}
+        return measured(jobs, functions, **common, result=result)
 
 
 def _swapped_already(kinds: Mapping[str, str]) -> RuntimeError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,6 +12,7 @@ import tcgemm
 from tcgemm import dtypes as names_of_dtypes
 from tcgemm.measure import baseline, machine
 from tcgemm.measure.case import FLOAT8, FLOATS, SUBBYTE, Case
+from tcgemm.measure.command_line import Interrupted
 from tcgemm.measure.compare.request import DType, Reader, Shape, size_of
 from tcgemm.measure.tune import measure
 from tcgemm.measure.tune.result import EMPTY, STORED, Row, Tuning, line
@@ -99,8 +99,12 @@ def tune(
         raise TUNE.refuse("batch_invariant is active, which ignores what is tuned; end it first.")
     lines, seconds = TUNE.progress(progress), TUNE.seconds(seconds, gpu)
     with machine.current(gpu), torch.no_grad(), torch.autocast("cuda", enabled=False):
-        rows_of_cases, path = run(cases, gpu, seconds, lines)
-        return Tuning(rows_of_cases, path, machine.facts(gpu), skipped)
+        found = Tuning([], tuned.path_of(machine.gpu_name(gpu)), machine.facts(gpu), skipped)
+        try:
+            run(cases, gpu, seconds, lines, found.rows)
+        except KeyboardInterrupt as error:
+            raise Interrupted(found) from error
+        return found
 
 
 tune.__module__ = "tcgemm"
@@ -126,11 +130,14 @@ def gpu_of(device: Any) -> torch.device:
 
 
 def run(
-    cases: list[Case], gpu: torch.device, seconds: float, progress: Callable[[str], None]
-) -> tuple[list[Row], Path]:
-    """(the rows of the cases, the file). Each choice is stored as soon as it is measured."""
+    cases: list[Case],
+    gpu: torch.device,
+    seconds: float,
+    progress: Callable[[str], None],
+    rows: list[Row],
+) -> None:
+    """Adds the rows of the cases. Each choice is stored as soon as it is measured."""
     name, known = machine.gpu_name(gpu), machine.known_gpu(gpu)
-    rows = []
     with tuned.planned_kernels(name):
         for number, case in enumerate(cases, 1):
             try:
@@ -147,7 +154,6 @@ def run(
                 stored = {row["product"]: choice if row["stored"] else None}
                 tuned.store(name, known["name"] if known else name, stored)
             progress(f"{number} of {len(cases)}: {line(row)}")
-    return rows, tuned.path_of(name)
 
 
 def of_shapes(shapes: Any, **choices: Any) -> list[Case]:
