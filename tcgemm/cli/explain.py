@@ -1,12 +1,15 @@
 """tcgemm explain: the plan for one product on a GPU, from its sizes alone."""
 
 import argparse
+import json
 from typing import Any
 
 import torch
 
 import tcgemm
-from tcgemm import dtypes
+from tcgemm import PackedWeight, dtypes
+from tcgemm.cli.products import group_of
+from tcgemm.measure.compare.request import WEIGHTS
 from tcgemm.measure.operands import is_transposed
 from tcgemm.operands.quant.quantize import scale_shape
 from tcgemm.typing import Activation, Granularity, Layout, Precision, words
@@ -51,6 +54,12 @@ def parser() -> argparse.ArgumentParser:
     operands.add_argument(
         "--sparse", choices=("a", "b"), help="the operand that is 2:4 sparse, K-major"
     )
+    operands.add_argument(
+        "--weight", choices=WEIGHTS, help="b is a packed weight of this format, whatever the layout"
+    )
+    operands.add_argument(
+        "--group-size", type=group_of, default="default", help="of the weight: 128, or row"
+    )
     for name, axis in (("a", "row"), ("b", "column")):
         operands.add_argument(
             f"--scale-{name}",
@@ -86,10 +95,25 @@ def parser() -> argparse.ArgumentParser:
     sums.add_argument(
         "--kernel", help="only kernels whose name contains this; @4: in clusters of four"
     )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the fields of the plan, and the text about the layouts, as a JSON object",
+    )
     return parser
 
 
-def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends with a sentence if options contradict each other."""
+    if options.weight is None and options.group_size != "default":
+        parser.error("--group-size belongs to a packed weight; add --weight, such as int4.")
+    for name in ("sparse", "dtype_b", "scale_b", "zero_b"):
+        if options.weight is not None and getattr(options, name) not in (None, "a"):
+            option = name.replace("_", "-")
+            parser.error(f"--weight says what b is, and so does --{option}; leave one of them out.")
+
+
+def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor | PackedWeight]:
     """a (M, K) and b (K, N) on the meta device, in the memory order that the layout names."""
     batch = (options.batch,) if options.batch > 1 else ()
 
@@ -106,10 +130,11 @@ def operands(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]:
 
     m, n, k = options.m, options.n, options.k
     transposed_a, transposed_b = is_transposed(options.layout)
-    return (
-        operand("a", m, k, transposed_a, options.dtype),
-        operand("b", k, n, transposed_b, options.dtype_b or options.dtype),
-    )
+    a = operand("a", m, k, transposed_a, options.dtype)
+    if options.weight is not None:
+        w = torch.empty(n, k, dtype=options.dtype, device="meta")
+        return a, tcgemm.pack_weight(w, options.weight, options.group_size).t()
+    return a, operand("b", k, n, transposed_b, options.dtype_b or options.dtype)
 
 
 def epilogue(options: argparse.Namespace) -> dict[str, Any]:
@@ -153,8 +178,16 @@ def epilogue(options: argparse.Namespace) -> dict[str, Any]:
 
 def run(arguments: list[str]) -> int:
     """Prints the plan and the layouts of the operands."""
-    options = parser().parse_args(arguments)
+    command = parser()
+    options = command.parse_args(arguments)
+    check(command, options)
     a, b = operands(options)
-    for question in (tcgemm.explain, tcgemm.check_layout):
-        print(question(a, b, **epilogue(options), device=options.device, kernel=options.kernel))
+    plan, layouts = (
+        question(a, b, **epilogue(options), device=options.device, kernel=options.kernel)
+        for question in (tcgemm.explain, tcgemm.check_layout)
+    )
+    if options.json:
+        print(json.dumps(plan.fields | {"layouts": layouts.splitlines()}, indent=1))
+    else:
+        print(plan, layouts, sep="\n")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
 from tcgemm.measure.command_line import comma
@@ -18,7 +19,11 @@ NAMES = ("dtypes", "layouts", "scales", "precision", "sparse", "weight", "group_
 
 def group_of(text: str) -> int | str | None:
     """The group size of a packed weight: a number, "row", or "default"."""
-    return None if text == "row" else text if text == "default" else int(text)
+    if text in ("row", "default"):
+        return None if text == "row" else text
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is no group size; pass a number such as 128, or row")
+    return int(text)
 
 
 def add_options(parser: argparse.ArgumentParser, *, seconds: str, device: str) -> None:

@@ -92,11 +92,15 @@ class Explanation(Text):
     bound: str | None
     why: str | None
 
-    if TYPE_CHECKING:  # the passes of split float32 operands, which `fields` leaves out
-        split_fp32: dict[str, Any] | None
+    if TYPE_CHECKING:  # `fields` leaves them out
+        split_fp32: dict[str, Any] | None  # the passes of split float32 operands
+        _in_short: bool  # Does a notebook show a table of the plan, and the text on demand?
 
-    def __new__(cls, text: str, fields: dict[str, Any] | None = None) -> Self:
+    def __new__(
+        cls, text: str, fields: dict[str, Any] | None = None, in_short: bool = True
+    ) -> Self:
         self = super().__new__(cls, text)
+        self._in_short = in_short
         values = fields or {}
         for name in cls.__annotations__:
             value = values.get(name)
@@ -111,7 +115,7 @@ class Explanation(Text):
 
     def _repr_html_(self) -> str:
         first = escape(self.splitlines()[0])
-        if self.kernel is None or self.tile is None:
+        if self.kernel is None or self.tile is None or not self._in_short:
             return super()._repr_html_()
         shown = {
             "kernel": self.kernel,
@@ -255,4 +259,4 @@ def explained(
         if refused is None:
             raise
         raise refused from None
-    return Explanation(answer["text"], answer)
+    return Explanation(answer["text"], answer, in_short=name == "explain")

@@ -1,5 +1,6 @@
 """tcgemm explain: every argument that a product takes, by names that torch has too."""
 
+import json
 import subprocess
 import sys
 
@@ -42,6 +43,24 @@ def test_a_sparse_operand(capsys, operand):
         assert "_sparse" in layout
 
 
+@pytest.mark.parametrize(("word", "group"), [("default", 128), ("32", 32), ("row", None)])
+def test_a_packed_weight(capsys, word, group):
+    options = () if word == "default" else ("--group-size", word)
+    text, layout = output(capsys, 1, 256, 512, "--weight", "int4", *options, "--bias")
+    w = tcgemm.pack_weight(meta(256, 512), "int4", group)
+    assert text == tcgemm.explain(meta(1, 512), w.t(), bias=meta(256), device="H200")
+    assert "packed        b: int4" in text and "_packed4_" in layout
+
+
+def test_json_has_every_field(capsys):
+    assert explain.run(["64", "64", "64", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    plan = tcgemm.explain(meta(64, 64), meta(64, 64).t(), device="H200")
+    layouts = content.pop("layouts")
+    assert content == json.loads(json.dumps(plan.fields)) and content["tile"] == list(plan.tile)
+    assert layouts[0].startswith("tcgemm: layout of a 64 x 64")
+
+
 def test_the_epilogue(capsys):
     words = "512 256 128 --dtype int8 --out-dtype half --zero-a row --zero-b tensor --scale-a row "
     words += "--scale-b tensor --c --beta 0.5 --bias --activation gelu_tanh --residual "
@@ -74,6 +93,14 @@ def test_every_argument_of_explain_has_an_option():
             ("--dtype", "bf17"),
             "argument --dtype: 'bf17' is no dtype; there are f16 (float16), bf16",
         ),
+        (("--weight", "int5"), "argument --weight: invalid choice: 'int5'"),
+        (("--group-size", "32"), "--group-size belongs to a packed weight; add --weight, such as"),
+        (("--weight", "int4", "--group-size", "x"), "'x' is no group size; pass a number such as"),
+        (
+            ("--weight", "int4", "--sparse", "b"),
+            "--weight says what b is, and so does --sparse; leave one of them out.",
+        ),
+        (("--weight", "nf4", "--dtype-b", "e4m3"), "what b is, and so does --dtype-b; leave one"),
         (("--activation", "geluu"), "argument --activation: invalid choice: 'geluu' (choose from"),
     ],
 )

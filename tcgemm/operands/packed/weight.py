@@ -23,7 +23,7 @@ from tcgemm.operands.packed.formats import FLOATS, format_of, table_of
 from tcgemm.operands.packed.parts import Layout, Parts, bytes_of, check_parts, of_bytes
 from tcgemm.operands.packed.stored import Stored
 from tcgemm.ops.epilogue import Epilogue
-from tcgemm.ops.operands import Operand
+from tcgemm.ops.operands import Operand, TensorOperand
 from tcgemm.typing import PackedFormat
 
 _NAME = "tcgemm.PackedWeight"
@@ -226,6 +226,11 @@ class PackedWeight(Operand):
             raise RuntimeError(
                 f"tcgemm.{name}: b is a PackedWeight of shape {tuple(self.shape)}, which is "
                 "(N, K), but b must be (K, N); pass its .t()."
+            )
+        if isinstance(a, TensorOperand):
+            raise RuntimeError(
+                f"tcgemm.{name}: a is a {type(a).__name__}, but a packed weight is multiplied by a "
+                "dense tensor of torch.float16 or torch.bfloat16; pass such a tensor."
             )
         order = self.arranged()
         return order, {"packed_b": order, **self.order._asdict()}

@@ -291,6 +291,11 @@ PRODUCTS = {
         "tcgemm.explain: a is a PackedWeight, which is the weight of tcgemm.linear, and whose "
         ".t() is the b of mm, matmul and addmm; pass a tensor, such as its dequantize().",
     ),
+    "explain of a sparse a": (
+        lambda: tcgemm.explain(tcgemm.compress24(X, prune=True), PACKED.t()),
+        "tcgemm.explain: a is a SparseTensor24, but a packed weight is multiplied by a dense tensor "
+        "of torch.float16 or torch.bfloat16; pass such a tensor.",
+    ),
     "x is a list": (
         linear([1.0]),
         "tcgemm.linear: x must be a torch.Tensor, but is list; convert it with torch.as_tensor.",
