@@ -17,16 +17,20 @@ from torch import Tensor
 from transformers.core_model_loading import ConversionOps
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
+from transformers.utils import logging
 
 from tcgemm.integrations import checkpoints, transformers_dispatch
 from tcgemm.integrations.transformers_config import LAYERS, METHOD, TcgemmConfig, layers_of
 from tcgemm.nn import Float8Linear, SparseLinear24, SwapReport, swap_linear
+from tcgemm.nn.coverage import Coverage
 from tcgemm.nn.exchange import layer_of
 from tcgemm.nn.sparse_state import REFRESH, SAVED_PARTS
 from tcgemm.operands.packed.view import PackedView
 from tcgemm.operands.quant.weight import QuantizedWeight
 
 __all__ = ["TcgemmConfig", "TcgemmQuantizer"]
+
+_LOGGER = logging.get_logger(f"transformers.{METHOD}")  # as loud as transformers.logging says
 
 # transformers initialises every weight without this mark, and a layer makes `weight` at each use.
 for _weights in (QuantizedWeight, PackedView):
@@ -220,6 +224,17 @@ class TcgemmQuantizer(HfQuantizer):
             report, swapped=swapped, skipped=skipped, _steps=[], _after_undo=_refuse_undo
         )
 
+    def _tell(self, model: Any) -> None:
+        """Says what share of the model the layers have: few where experts are no linear layers."""
+        counts = Coverage(model).count()  # the weights are tied now
+        self.report.reached, self.report.weights, self.report.not_reached = counts
+        _LOGGER.warning(
+            "tcgemm: %d layers of %s are tcgemm's; from_pretrained %s.",
+            len(self.report.swapped),
+            type(model).__name__,
+            self.report.coverage(),
+        )
+
     def _swaps(self, before: bool) -> list[tuple[list[str] | None, dict[str, Any]]]:
         """The swaps before the weights are read, or after it: sparse weights come as dense ones."""
         return [
@@ -257,6 +272,7 @@ class TcgemmQuantizer(HfQuantizer):
             if isinstance(module, Float8Linear):
                 module.load_state_dict(module.state_dict())  # it asks what the history knows
         transformers_dispatch.check_offloaded(model)
+        self._tell(model)
         # It is saved as tcgemm's own: the names and forms of another checkpoint are not made again.
         self._config.checkpoint = METHOD
         left = [

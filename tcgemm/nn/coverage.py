@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,6 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from tcgemm.nn import exchange
+
+# Parameters of two dimensions that are added or multiplied elementwise, by their names: decays of
+# Mamba, biases of experts, positions, tokens.
+_NO_MATRIX = re.compile(r"A_logs?|.*bias(es|_table)?|.*pos(ition)?s?_embed(ding)?s?|.*_tokens?")
 
 
 class NotReached(NamedTuple):
@@ -32,11 +37,14 @@ class Coverage:
     """The matrices of a model. It is made before a swap, and counts after it.
 
     A matrix is a Parameter with two or more dimensions above 1, or the weight of a linear layer.
-    Tables of embeddings and weights of norms are not multiplied as matrices, so they do not count,
-    unless a linear layer shares them. A shared Parameter counts once.
+    What no product multiplies as a matrix does not count: tables of embeddings and positions,
+    weights of norms, biases, the decays of state-space models, depthwise convolutions. A table that
+    a linear layer shares, as a tied head does, counts if the layer is reached. A shared Parameter
+    counts once.
     """
 
     def __init__(self, model: torch.nn.Module):
+        self._tables: set[object] = _tables_of(model)
         self._matrices: dict[object, _Matrix] = {}
         for module in model.modules():
             for attribute, key, weights in _matrices_of(module):
@@ -47,10 +55,10 @@ class Coverage:
         """(weights that are reached, all weights, the modules that have the other weights). The
         classes with the most weights come first."""
         reached, missed = 0, defaultdict(list)
-        for matrix in self._matrices.values():
+        for key, matrix in self._matrices.items():
             if any(exchange.layer_of(module) for module, _ in matrix.owners):
                 reached += matrix.weights
-            else:
+            elif key not in self._tables:
                 module, attribute = matrix.owners[0]
                 missed[type(module).__name__].append((id(module), attribute, matrix.weights))
         kinds = [
@@ -66,11 +74,33 @@ class Coverage:
         return reached, total, sorted(kinds, key=lambda entry: -entry.weights)
 
 
+def _is_table(module: torch.nn.Module) -> bool:
+    is_one = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+    return is_one or "Embedding" in type(module).__name__
+
+
+def _tables_of(model: Any) -> set[object]:
+    """The keys of tables of embeddings, and of weights that transformers ties to them later."""
+    tables = {
+        id(parameter)
+        for module in model.modules()
+        if _is_table(module)
+        for parameter in module._parameters.values()
+    }
+    for names in (getattr(model, "all_tied_weights_keys", None) or {}).items():
+        parts = [name.rpartition(".") for name in names]
+        owners = [(model.get_submodule(module), attribute) for module, _, attribute in parts]
+        tied = {id(owner._parameters.get(attribute)) for owner, attribute in owners}
+        if tied & tables:
+            tables |= tied
+    return tables - {id(None)}
+
+
 def _matrices_of(module: Any) -> Iterator[tuple[str, object, int]]:
     """(attribute, key, elements) of the matrices that a module owns itself."""
-    name = type(module).__name__
-    is_table = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
-    if is_table or "Embedding" in name or "Norm" in name:
+    groups = getattr(module, "groups", 1)
+    is_depthwise = isinstance(groups, int) and 1 < groups == getattr(module, "in_channels", None)
+    if _is_table(module) or "Norm" in type(module).__name__ or is_depthwise:
         return
     layer = exchange.layer_of(module)
     if layer and hasattr(module, "in_features") and "weight" not in module._parameters:
@@ -78,6 +108,8 @@ def _matrices_of(module: Any) -> Iterator[tuple[str, object, int]]:
         return
     for attribute, parameter in module._parameters.items():
         if parameter is None or torch.nn.parameter.is_lazy(parameter):
+            continue
+        if _NO_MATRIX.fullmatch(attribute):
             continue
         linear = isinstance(module, torch.nn.Linear) and parameter.dim() > 1
         if linear or sum(size > 1 for size in parameter.shape) > 1:

@@ -56,8 +56,9 @@ class SwapReport:
         swapped (list): the names of the modules that are tcgemm's now.
         skipped (dict): name -> reason, for linear layers and similar modules that stayed.
         reached (int): the number of elements in matrices that tcgemm's layers multiply.
-        weights (int): the number of elements in all matrices of the model. Tables of embeddings do
-            not count, unless a linear layer shares them.
+        weights (int): the number of elements in all matrices of the model. Tables of embeddings
+            do not count, unless a layer of tcgemm shares them. Nor does what no product multiplies
+            as a matrix: biases, positions, the decays of Mamba, depthwise convolutions.
         not_reached (list): (kind, modules, parameters, weights) for each class of modules that has
             the other matrices, the class with most weights first.
 

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import weakref
 
 import pytest
@@ -12,7 +13,16 @@ import tcgemm
 from support import programs, transformer_models
 from support.error_asserts import error_message
 from support.source_tree import ROOT
-from support.transformer_models import every_model, gpt2, layers, llama, logits, transformers
+from support.transformer_models import (
+    every_model,
+    gpt2,
+    layers,
+    llama,
+    logits,
+    mixtral,
+    tied_llama,
+    transformers,
+)
 
 integration = pytest.importorskip("tcgemm.integrations.transformers")
 TcgemmConfig = integration.TcgemmConfig
@@ -40,6 +50,32 @@ def test_a_model_without_such_layers_is_refused(saved):
     folder, kind, _ = saved(gpt2)  # its layers are Conv1D, its head shares a weight
     with pytest.raises(ValueError, match="GPT2LMHeadModel has no layer that can become a Sparse"):
         kind.from_pretrained(folder, quantization_config=TcgemmConfig(layer="SparseLinear24"))
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "share"),
+    [
+        (mixtral, 8, "reaches 10 % of 58.6 k weights in matrices; not reached: 2 MixtralExperts"),
+        (tied_llama, 14, "reaches 100 % of 18.4 k weights in matrices"),
+    ],
+    ids=["experts", "tied head"],
+)
+def test_from_pretrained_says_what_it_reached(make, count, share, saved, tmp_path):
+    folder, kind, _ = saved(make)
+    logger, lines = logging.getLogger("transformers.tcgemm"), []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger.addHandler(handler)
+    try:
+        model = kind.from_pretrained(folder, quantization_config=TcgemmConfig(dtype="int8"))
+        model.save_pretrained(tmp_path / "quantised")
+        kind.from_pretrained(tmp_path / "quantised")
+    finally:
+        logger.removeHandler(handler)
+    start = f"tcgemm: {count} layers of {kind.__name__} are tcgemm's; from_pretrained {share}"
+    assert len(lines) == 2 and lines[0] == lines[1] and lines[0].startswith(start), lines
+    assert ("not reached" in lines[0]) is (make is mixtral)
+    assert model.hf_quantizer.report.coverage() in lines[0]
 
 
 @every_model

@@ -62,6 +62,35 @@ def test_a_tied_head_counts_once_and_a_lone_table_not():
     assert (report.reached, report.weights) == (512, 32 + 512 + 108 + 2 * 768)
 
 
+@pytest.mark.parametrize(
+    "options", [{"skip": "<head>"}, {"to": tcgemm.nn.QuantLinear}], ids=["skipped", "shared"]
+)
+def test_a_tied_head_that_stays_is_not_missed(options):
+    net = model()
+    net["<head>"].weight = net["embed"].weight
+    report = tcgemm.swap_linear(net, **options)
+    assert "<head>" in report.skipped and report.weights == 32 + 108 + 2 * 768
+    assert [layer.kind for layer in report.not_reached] == ["Experts", "Conv2d"]
+
+
+class Mixer(nn.Module):
+    """The Parameters of two dimensions that a Mamba layer, a ViT and experts do not multiply."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"A_log": (16, 8), "cls_token": (1, 2, 8), "pos_embed": (1, 4, 8)}
+        shapes |= {"gate_up_proj_bias": (4, 8), "relative_position_bias_table": (9, 4)}
+        for name, shape in shapes.items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+        self.conv1d = nn.Conv1d(16, 16, 4, groups=16)
+        self.in_proj = nn.Linear(8, 16)
+
+
+def test_what_no_product_multiplies_is_no_matrix():
+    report = tcgemm.swap_linear(nn.Sequential(Mixer()))
+    assert report.coverage() == "reaches 100 % of 128 weights in matrices"
+
+
 @pytest.mark.parametrize("to", [tcgemm.nn.QuantLinear, tcgemm.nn.SparseLinear24])
 def test_layers_without_a_dense_weight_are_reached(to):
     net = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 4))

@@ -293,8 +293,8 @@ PRODUCTS = {
     ),
     "explain of a sparse a": (
         lambda: tcgemm.explain(tcgemm.compress24(X, prune=True), PACKED.t()),
-        "tcgemm.explain: a is a SparseTensor24, but a packed weight is multiplied by a dense tensor "
-        "of torch.float16 or torch.bfloat16; pass such a tensor.",
+        "tcgemm.explain: a is a SparseTensor24, but a packed weight is multiplied by a dense "
+        "tensor of torch.float16 or torch.bfloat16; pass such a tensor.",
     ),
     "x is a list": (
         linear([1.0]),
