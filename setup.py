@@ -41,7 +41,12 @@ VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=
 LIBRARY = "tcgemm.libtcgemm"
 LAB = "tcgemm.libtcgemm_lab"  # loaded on first use; TCGEMM_BUILD_LAB=0 leaves it out
 LAB_FOLDERS = ("csrc/emulate/", "csrc/lab/")  # the second one needs CUDA
-LADDER_SOURCES = "tcgemm/lab/ladder/csrc"  # where a wheel has them: tcgemm/lab/ladder/sources.py
+# What a wheel has of other folders, and where: the modules named here look in both places.
+PACKED = (
+    ("csrc/lab", "tcgemm/lab/ladder/csrc", (".cu", ".cuh", ".h")),  # tcgemm/lab/ladder/sources.py
+    ("benchmarks/notebooks", "tcgemm/notebooks", (".ipynb",)),  # tcgemm/cli/notebooks.py
+    ("benchmarks/results", "tcgemm/measure/recorded", (".json",)),  # tcgemm/measure/results.py
+)
 HOME = "https://github.com/tcgemm/tcgemm"
 PLATFORM = "manylinux_2_34_x86_64"
 # The user's torch brings these; the library must use that copy.
@@ -398,17 +403,18 @@ class Build(build):
 
 
 class BuildPy(build_py):
-    """build_py that packs the sources of the ladders."""
+    """build_py that packs files of other folders."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
-        target = Path(self.build_lib) / LADDER_SOURCES
-        target.mkdir(parents=True, exist_ok=True)
-        for file in sorted((ROOT / "csrc/lab").iterdir()):
-            if file.suffix in (".cu", ".cuh", ".h"):
-                shutil.copy2(file, target / file.name)
+        for folder, place, suffixes in PACKED:
+            for file in sorted((ROOT / folder).rglob("*")):
+                if file.suffix in suffixes:
+                    target = Path(self.build_lib) / place / file.relative_to(ROOT / folder)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(file, target)
 
 
 class BuildExt(build_ext):

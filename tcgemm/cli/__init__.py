@@ -10,6 +10,7 @@ tcgemm numerics all                       shows what tensor cores lose; needs no
 tcgemm model blocking --gpu T4            shows what bounds a tile, by a model
 tcgemm probe mma --row f16                measures the instructions of this GPU
 tcgemm ladder 004                         runs GEMM kernels, one idea a step
+tcgemm notebooks FOLDER                   copies the notebooks into a folder
 
 `tcgemm <command> --help` lists the options of a command.
 """
@@ -22,7 +23,7 @@ from tcgemm.version import __version__
 
 # The module of a command has run(arguments), which returns the exit status. It is imported when the
 # command is called: the demo needs packages that the other commands do not.
-_HERE = ("demo", "bench", "compare", "tune", "explain", "numerics")
+_HERE = ("demo", "bench", "compare", "tune", "explain", "numerics", "notebooks")
 COMMANDS = {name: f"tcgemm.cli.{name}" for name in _HERE}
 COMMANDS |= {name: f"tcgemm.lab.{name}.command" for name in ("model", "probe", "ladder")}
 

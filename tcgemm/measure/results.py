@@ -76,6 +76,8 @@ BUSY = "busy_samples"  # a fact of a row
 FAR = 20  # a ratio beyond this factor, or below one over it, does not stand without a sentence
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
 CHECKOUT = Path(__file__).resolve().parents[2]
+# Of a checkout, and of a wheel.
+RECORDED = (CHECKOUT / "benchmarks" / "results", Path(__file__).parent / "recorded")
 
 
 def case_of(row: Row) -> Row:
@@ -257,6 +259,12 @@ class Results:
             return "/".join(str(row.get(name, "")) for name in names), size, key(row)
 
         save(path, self.header, sorted(self.rows, key=order))
+
+
+def recorded() -> dict[str, Results]:
+    """{name of the GPU: the project's own measurements}, of which the pages are made."""
+    files = [path for folder in RECORDED for path in sorted(folder.glob("*.json"))]
+    return {each.header["gpu"]: each for each in map(Results.load, files)}
 
 
 def save(path: Path | str, header: Mapping[str, Any], rows: Iterable[Row]) -> None:

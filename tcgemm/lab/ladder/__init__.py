@@ -4,8 +4,8 @@ Each ladder repeats a published document, one idea a step. `tcgemm ladder` measu
 them, and shows their sources: csrc/lab.
 """
 
-from tcgemm.lab.ladder.measure import run, stored
+from tcgemm.lab.ladder.measure import measured_or_stored, run, stored
 from tcgemm.lab.ladder.sources import difference, source
 from tcgemm.lab.ladder.steps import Step, Variant, steps
 
-__all__ = ["Step", "Variant", "difference", "run", "source", "steps", "stored"]
+__all__ = ["Step", "Variant", "difference", "measured_or_stored", "run", "source", "steps", "stored"]

@@ -237,6 +237,25 @@ def stored() -> dict[str, Results]:
     return {gpu: _with_percent(results) for gpu, results in store.results(KIND).items()}
 
 
+def measured_or_stored(document: str, *, min_ms: float) -> Results:
+    """The results of a ladder on this GPU; without one, those that tcgemm has stored of an H200.
+
+    document: "000" and so on. min_ms: the time of each variant in milliseconds. It prints which of
+    both they are.
+    """
+    if torch.cuda.is_available():
+        results = run(document, min_ms=min_ms)
+        print(f"Measured now on {results['header']['gpu']}.")
+        return results
+    results = stored()["NVIDIA H200"]
+    header = results["header"]
+    print(
+        f"No CUDA GPU is here: the times below are stored ones, measured on {header['gpu']} on "
+        f"{header['date'][:10]}."
+    )
+    return results
+
+
 def load(path: Path) -> Results:
     """The results of a file; ValueError if it has none."""
     try:
