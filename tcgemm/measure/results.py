@@ -261,9 +261,12 @@ class Results:
         save(path, self.header, sorted(self.rows, key=order))
 
 
-def recorded() -> dict[str, Results]:
-    """{name of the GPU: the project's own measurements}, of which the pages are made."""
-    files = [path for folder in RECORDED for path in sorted(folder.glob("*.json"))]
+def recorded(folder: str = "") -> dict[str, Results]:
+    """{name of the GPU: the project's own measurements}, of which the pages are made.
+
+    folder: "" is what `python -m benchmarks run` has measured, "formats" the formats of weights.
+    """
+    files = [path for place in RECORDED for path in sorted((place / folder).glob("*.json"))]
     return {each.header["gpu"]: each for each in map(Results.load, files)}
 
 

@@ -148,6 +148,9 @@ def test_wheel_holds_the_library_and_no_sources_but_those_of_the_ladders(wheel):
     assert {"tcgemm/__main__.py", "tcgemm/py.typed"} <= set(names)
     stored = [str(path.relative_to(ROOT)) for path in ROOT.glob("tcgemm/lab/results/*/*.json")]
     assert stored and {*stored, "tcgemm/published/figures.json"} <= set(names)
+    notebooks = {path.name for path in ROOT.glob("benchmarks/notebooks/**/*.ipynb")}
+    assert notebooks == {name.split("/")[-1] for name in names if name.endswith(".ipynb")}
+    assert "tcgemm/measure/recorded/h200.json" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.startswith(("csrc", "tests", "benchmarks", "setup"))]
     kernels = [file for file in (ROOT / "csrc/lab").iterdir() if file.suffix != ".cpp"]
@@ -191,6 +194,27 @@ def test_installed_package_has_the_sources_of_the_ladders(environment):
     folder, *names = outside(environment, "python", "-c", code).split()
     assert folder.startswith(str(environment)) and folder.endswith("/tcgemm/lab/ladder/csrc")
     assert names == sorted(file.stem for file in (ROOT / "csrc/lab").glob("*.cu"))
+
+
+def test_installed_notebooks_begin(environment):
+    """`tcgemm notebooks` copies them, and their first cells run outside of the checkout."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("pandas")
+    outside(environment, "tcgemm", "notebooks", "copies")
+    program = """
+import json, pathlib
+for path in sorted(pathlib.Path("copies").rglob("*.ipynb")):
+    cells = json.loads(path.read_text())["cells"]
+    exec("".join(next(cell for cell in cells if cell["cell_type"] == "code")["source"]), {})
+    print("begins:", path.stem)
+from tcgemm.measure import results
+print("recorded:", len(results.recorded()["NVIDIA H200"].rows))
+"""
+    printed = outside(environment, "python", "-c", program)
+    assert printed.count("begins: ") == len([*ROOT.glob("benchmarks/notebooks/**/*.ipynb")])
+    here = "Measured now on" if torch.cuda.is_available() else "the times below are stored ones"
+    assert printed.count(here) == 4
+    assert int(printed.split("recorded: ")[1]) > 1000
 
 
 def test_installed_command(environment):

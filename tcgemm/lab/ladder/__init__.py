@@ -8,4 +8,13 @@ from tcgemm.lab.ladder.measure import measured_or_stored, run, stored
 from tcgemm.lab.ladder.sources import difference, source
 from tcgemm.lab.ladder.steps import Step, Variant, steps
 
-__all__ = ["Step", "Variant", "difference", "measured_or_stored", "run", "source", "steps", "stored"]
+__all__ = [
+    "Step",
+    "Variant",
+    "difference",
+    "measured_or_stored",
+    "run",
+    "source",
+    "steps",
+    "stored",
+]
