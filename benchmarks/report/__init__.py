@@ -1,10 +1,10 @@
-"""Writes the results into README.md, docs/performance.md and the pages of results/, and draws them.
+"""Writes the results into README.md, pages of docs/ and the pages of results/, and draws them.
 
 python -m benchmarks report                      results/*.json -> pages and pictures
 python -m benchmarks report --merge shard.json   first merges another run's rows into results/
 
-In README.md and docs/performance.md the text between two HTML comments is replaced. A stale row
-(benchmarks/current.py) has a mark, and no summary rests on it.
+In README.md, docs/index.md and docs/performance.md the text between two HTML comments is replaced.
+A stale row (benchmarks/current.py) has a mark, and no summary rests on it.
 """
 
 import os
@@ -18,10 +18,10 @@ from tcgemm.measure.results import Results
 BEGIN = "<!-- benchmarks: begin, written by python -m benchmarks report -->"
 END = "<!-- benchmarks: end -->"
 ROOT = RESULTS.parents[1]
-README = "README.md"
+FIRST_PAGES = ("README.md", "docs/index.md")  # of the repository and of the site
 PAGE = "docs/performance.md"
 PICTURES = "docs/pictures"
-README_GPU = "h200"  # the file whose numbers README.md has
+FIRST_GPU = "h200"  # the file whose numbers the first pages have
 TARGETS_NOTE = (
     "Geometric means over cubes (f32: each cube; 2:4 of 16 bits and 1:2: all shapes), and the "
     "largest error over its bound."
@@ -75,7 +75,7 @@ def pages(root: Path, folder: Path) -> dict[Path, str]:
 
     They show the pictures that exist.
     """
-    readme, parts, texts = "", [], {}
+    parts, texts = [], {}
     for path in sorted(folder.glob("*.json")):
         measured, page = Results.load(path), path.with_suffix(".md")
         gpu = measured.header["gpu"]
@@ -83,10 +83,10 @@ def pages(root: Path, folder: Path) -> dict[Path, str]:
         parts += [f"## {gpu}", *page_parts(measured, root / PAGE, root)]
         link = os.path.relpath(page, (root / PAGE).parent)
         parts.append(f"All tables: [{page.relative_to(root)}]({link}).")
-        if path.stem == README_GPU:
-            image = images(root / README, root, gpu)[0]
-            readme = "\n\n".join([overview.lines(measured), *image])
-    texts[root / README] = replaced(root / README, readme)
+        if path.stem == FIRST_GPU:
+            for first in (root / name for name in FIRST_PAGES):
+                image = images(first, root, gpu)[0]
+                texts[first] = replaced(first, "\n\n".join([overview.lines(measured), *image]))
     texts[root / PAGE] = replaced(root / PAGE, "\n\n".join(parts))
     return texts
 

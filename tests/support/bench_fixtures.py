@@ -135,8 +135,8 @@ class ReportPages:
         return self.root / "benchmarks/results"
 
     @property
-    def readme(self):
-        return self.root / report.README
+    def first_pages(self):
+        return [self.root / name for name in report.FIRST_PAGES]
 
     @property
     def page(self):
@@ -151,6 +151,6 @@ def report_pages(folder, text=report.BEGIN + report.END):
     pages = ReportPages(folder)
     pages.folder.mkdir(parents=True)
     pages.page.parent.mkdir()
-    for page in (pages.readme, pages.page):
+    for page in (*pages.first_pages, pages.page):
         page.write_text(text)
     return pages

@@ -25,14 +25,15 @@ def test_report_writes_between_the_markers(tmp_path):
         measured.save(pages.folder / f"{gpu}.json")
         (pictures / f"ratios_{gpu}.svg").touch()
     pages.write()
-    readme, page = (path.read_text() for path in (pages.readme, pages.page))
-    for text in (readme, page):
+    readme, home, page = (path.read_text() for path in (*pages.first_pages, pages.page))
+    for text in (readme, home, page):
         assert text.startswith(f"before\n{report.BEGIN}")
         assert text.endswith(f"{report.END}\nafter\n") and "\nold\n" not in text
     assert "| 4095^3 | " in page and "**4.00**" in page
     assert "| 32 of 64^3 | " in (pages.folder / "h200.md").read_text()
     assert "(pictures/ratios_h100.svg)" in page and "(pictures/ratios_h200.svg)" in page
-    assert "(docs/pictures/ratios_h200.svg)" in readme and "ratios_h100" not in readme
+    assert "(docs/pictures/ratios_h200.svg)" in readme and "ratios_h100" not in readme + home
+    assert home.replace("(pictures/", "(docs/pictures/") == readme
     pages.write()
     assert pages.page.read_text() == page
     case = work.case_fields(cases_of("squares")[0], "cuda")
