@@ -70,7 +70,6 @@ class Docstrings(Extension):
             if text != obj.docstring.value:
                 obj.docstring = Docstring(text, parent=obj, parser="google", parser_options=LENIENT)
             obj.parameters = parameters_of(function)
-            obj.overloads = None
         if obj.docstring:
             for pattern, text in REPLACED:
                 obj.docstring.value = pattern.sub(text, obj.docstring.value)

