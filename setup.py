@@ -13,10 +13,10 @@ docs/environment.md lists the environment variables that are read here.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -115,6 +115,7 @@ class Config:
 
 
 def find_config() -> Config:
+    toolchain.check_platform(sys.platform, platform.machine())
     torch = toolchain.find_torch()
     toolkit, reasons = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
     gpus = toolchain.seen_gpus()
@@ -309,6 +310,8 @@ def run_ninja(config: Config) -> Path:
     """Brings the library up to date. Builds of one checkout wait for one another."""
     (ROOT / config.folder).mkdir(parents=True, exist_ok=True)
     script = config.folder / "build.ninja"
+    import fcntl  # only where check_platform lets a build begin: Windows has no such module
+
     jobs = os.environ.get("MAX_JOBS") or str(len(os.sched_getaffinity(0)))
     with open(ROOT / config.folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -58,6 +58,18 @@ class Torch:
     cuda: str | None
 
 
+def check_platform(system: str, machine: str) -> None:
+    """RuntimeError where the sources do not compile. The words are sys.platform's and uname's."""
+    if system != "linux":
+        cure = "install it in WSL 2" if system == "win32" else "use a Linux machine or a container"
+        raise RuntimeError(f"tcgemm builds on Linux alone, but this is {system}; {cure}.")
+    if machine != "x86_64":
+        raise RuntimeError(
+            f"tcgemm builds on x86_64 alone, but this machine is {machine}: the CPU operators use "
+            "instructions of x86; use an x86_64 machine."
+        )
+
+
 def find_torch() -> Torch:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:

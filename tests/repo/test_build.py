@@ -184,6 +184,20 @@ def test_without_a_compiler_or_cuda_in_torch_the_cpu_alone_is_built(words):
     assert toolchain.choose_arches(forced, [], None, TOOLKIT, [])[0] == ALL
 
 
+@pytest.mark.parametrize(
+    ("system", "machine", "words"),
+    [
+        ("win32", "AMD64", "tcgemm builds on Linux alone, but this is win32; install it in WSL 2"),
+        ("darwin", "arm64", "tcgemm builds on Linux alone, but this is darwin"),
+        ("linux", "aarch64", "tcgemm builds on x86_64 alone, but this machine is aarch64"),
+    ],
+)
+def test_a_platform_without_a_build_is_named(system, machine, words):
+    toolchain.check_platform("linux", "x86_64")
+    with pytest.raises(RuntimeError, match=words):
+        toolchain.check_platform(system, machine)
+
+
 def test_forced_cuda_build_without_nvcc_says_why():
     forced = {"TCGEMM_CUDA": "1"}
     with pytest.raises(RuntimeError, match="TCGEMM_CUDA=1 asks for the CUDA kernels, but no nvcc"):
@@ -304,6 +318,7 @@ def test_gencode():
         ("8.9@9.0", ("8.9@9.0",), ("8.9@9.0",), ("8.9@9.0",)),
         ("8.0@9.0", ("8.0@9.0",), (), ("8.0@9.0",)),
         ("8.6 8.9", ("8.6", "8.9"), ("8.9",), ("8.6", "8.9")),
+        ("8.9+PTX", *[("8.9", "8.9+PTX")] * 3),
     ],
 )
 def test_a_file_is_compiled_for_what_has_its_instructions(text, sm80, fp8, converts):
