@@ -55,6 +55,28 @@ def test_transformers():
     report = names["report"]
     assert len(report.swapped) == 15 and report.reached == report.weights
     assert names["tokens"].shape == (1, 16)
+    experts = names["experts"]
+    assert len(experts.swapped) == 9 and experts.reached < experts.weights / 5
+    assert "2 MixtralExperts (gate_up_proj, down_proj)" in str(experts)
+
+
+@need("transformers")
+@pytest.mark.parametrize(
+    ("how", "function"), [("eager", "mm"), ("batched_mm", "bmm"), ("grouped_mm", "mm")]
+)
+def test_products_of_experts_on_the_cpu(how, function):
+    """The table of docs/recipes/transformers.md."""
+    transformers = importlib.import_module("transformers")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4}
+    model = transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, **heads)).eval()
+    assert model.config._experts_implementation == "grouped_mm"  # the default
+    model.set_experts_implementation(how)
+    with torch.no_grad(), tcgemm.use() as used:
+        model(torch.arange(12).reshape(1, 12))
+    report = used.report()
+    assert report.left == 0 and {row.function for row in report.rows} == {"mm", function}
+    assert report.taken >= 8
 
 
 @need("transformers")

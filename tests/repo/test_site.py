@@ -126,6 +126,11 @@ SEARCHES = {
     "from_bitsandbytes": "api/packed.html#tcgemm.packed.from_bitsandbytes",
     "torch._scaled_mm": "coming-from/scaled-mm.html",
     "out of memory": "troubleshooting.html#out-of-memory",
+    "Blackwell": "support.html#blackwell",
+    "Windows": "support.html#windows-macos-and-arm",
+    "ROCm": "support.html#rocm-and-other-gpus",
+    "vLLM": "recipes/index.html#vllm-and-sglang",
+    "experts": "recipes/transformers.html#experts",
 }
 
 
