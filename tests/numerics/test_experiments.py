@@ -83,7 +83,7 @@ def test_the_chain(monkeypatch):
     assert len(curves) == 6 and len(table.rows) == 6
     for kind in ("low", "FP32"):
         bf16, f16, tf32 = (curves[f"{x}, {kind} init, A100"] for x in ("bf16", "f16", "tf32"))
-        assert all(bf16[n] < bf16[n + 1] for n in range(1, 20))
+        assert all(bf16[n] < bf16[n + 4] for n in range(1, 17))  # each N has its own numbers
         assert all(5 < bf16[n] / tf32[n] < 12 for n in range(2, 21))
         near = 0.1 if kind == "low" else 0.005  # "low" rounds to float16 and cuts to tf32
         assert all(abs(f16[n] / tf32[n] - 1) < near for n in range(2, 9))
@@ -92,6 +92,18 @@ def test_the_chain(monkeypatch):
     assert all(curves[f"{x}, FP32 init, A100"][1] > 2e-4 for x in chain.TYPES)
     assert "overflow" in str(table)
     assert table.facts()["curves"]["f16, low init, A100"]["20"] is None
+
+
+def test_the_chains_of_the_published_program():
+    """The engine starts again for each N, and a round draws A and N + 1 times B."""
+    drawn = chain.operands()
+    numbers = normal_stream(1000 * (128 + 11 * 64)).unflatten(0, (1000, -1))
+    assert torch.equal(drawn.a[9].flatten(1), numbers[:, :128])
+    assert torch.equal(drawn.b[4][5].flatten(1), numbers[:, 128 + 4 * 64 : 128 + 5 * 64])
+    of_ten = chain.Operands(drawn.a[:10], [step[: 10 - n] for n, step in enumerate(drawn.b[:10])])
+    assert f"{chain.errors(A100, 'bf16', 'low', of_ten)[9]:.2e}" == "5.73e-03"
+    f16 = chain.errors(A100, "f16", "low", of_ten)
+    assert f16[8] == f16[8] and f16[9] != f16[9]  # finite at N = 9, and no number at N = 10
 
 
 def test_integers(monkeypatch):
