@@ -108,6 +108,7 @@ def line_panels(
     widest: float = 1.6,
     sharey: bool = True,
     yscale: str = "linear",
+    bottom: float | None = None,
 ) -> Figure:
     """A figure with a panel of lines for each part, and one legend.
 
@@ -120,6 +121,7 @@ def line_panels(
             they are equal.
         sharey: whether all panels have the same y axis.
         yscale: of matplotlib.
+        bottom: where the y axes begin; None leaves that to matplotlib.
     """
     result, places = panels(len(parts), ncols, (420, 280), title, sharey=sharey)
     colour_of = colours(name for lines in parts.values() for name in lines)
@@ -133,6 +135,7 @@ def line_panels(
         axes.set_xticks(ticks, [str(xs[tick]) for tick in ticks], rotation=45, size="small")
         axes.set_xlabel(names[0], size="small")
         axes.set_yscale(yscale)
+        axes.set_ylim(bottom=bottom)
         head(axes, heading)
         plain(axes)
     for axes in places[::ncols]:

@@ -57,11 +57,15 @@ def cells(records: Sequence[Record], *groups: str) -> dict[str, list[Record]]:
     return {row: list(part) for row, part in groupby(selection, key=lambda record: record["row"])}
 
 
+def free(part: Sequence[Record]) -> list[Record]:
+    """The records without conflicts."""
+    return [record for record in part if record.get("factor", 1) == 1 and "layout" not in record]
+
+
 def at(part: Sequence[Record], warps: int, ilp: int) -> Record | None:
     """The record of a number of warps and independent instructions, without conflicts."""
-    for record in part:
-        is_free = record.get("factor", 1) == 1 and "layout" not in record
-        if is_free and (record["warps"], record["ilp"]) == (warps, ilp):
+    for record in free(part):
+        if (record["warps"], record["ilp"]) == (warps, ilp):
             return record
     return None
 
@@ -314,7 +318,7 @@ def documented(header: dict[str, Any], records: Sequence[Record]) -> Iterator[st
             if completion and record and abs(record["latency"] / completion - 1) > 0.05:
                 yield f"{row}: {record['latency']:.1f} clocks, published {completion}."
             for warps in (4, 8):
-                rate, ilp = cell.get(f"rate {warps}"), cell.get(f"ILP {warps}")
+                rate, ilp = (cell.get(f"{name}, {warps} warps") for name in ("rate", "ILP"))
                 record = at(part, warps, int(ilp)) if ilp else None
                 is_right = (name, of, warps) not in MISPRINTED
                 if rate and record and is_right and abs(record["rate"] / rate - 1) > 0.05:

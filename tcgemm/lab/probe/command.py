@@ -11,7 +11,8 @@ bandwidth   device memory and L2
 layout      which lane and register holds which element
 all         all of these
 
-`instructions` alone prints what ptxas makes of each instruction, by architecture. It needs no GPU.
+`instructions` alone prints what ptxas makes of each instruction, by architecture, and `generations`
+what the tensor cores of each architecture have. They need no GPU.
 The tables are beside figures of Sun et al. 2023 and of Yan, Wang and Chu 2020. Without a GPU the
 command prints what it would measure, and results that are stored with tcgemm.
 """
@@ -24,16 +25,24 @@ from typing import Any
 import torch
 
 from tcgemm.lab import store
-from tcgemm.lab.probe import checks, plot, tables
+from tcgemm.lab.probe import checks, generations, plot, tables
 from tcgemm.lab.probe.groups import GROUPS, ILPS, WARPS, Options
 from tcgemm.lab.probe.kernels_mma import CHAINS
-from tcgemm.lab.probe.measure import check_chains, check_groups, check_numbers, expand, load, plan
+from tcgemm.lab.probe.measure import (
+    check_chains,
+    check_groups,
+    check_numbers,
+    expand,
+    load,
+    narrow,
+    plan,
+)
 from tcgemm.lab.probe.measure import run as measure
 from tcgemm.measure import command_line
 from tcgemm.measure.command_line import Interrupted
 
 MOST = 5  # sentences of a check
-INSTRUCTIONS = "instructions"
+WITHOUT_GPU = {"instructions": tables.instructions, "generations": generations.table}
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -54,7 +63,9 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the command's arguments."""
     parser = command_line.parser("tcgemm probe", __doc__)
     parser.add_argument("group", nargs="*", help="one or more of the above (all)")
-    parser.add_argument("--row", help="a type such as f16, a shape such as m16n8k16, or a name")
+    parser.add_argument(
+        "--row", help="a type such as f16, a shape such as m16n8k16, or a name; stored tables too"
+    )
     parser.add_argument("--warps", type=numbers, default=WARPS, help="of a block (1,2,4,..,32)")
     parser.add_argument(
         "--ilp", type=numbers, default=ILPS, help="independent instructions of a warp (1..8)"
@@ -88,6 +99,10 @@ def _show(results: dict[str, Any], groups: Sequence[str], folder: Path | None) -
     return not faults
 
 
+def _of_row(results: dict[str, Any], groups: Sequence[str], row: str | None) -> dict[str, Any]:
+    return results if row is None else narrow(results, groups, row)
+
+
 def _without_gpu(groups: Sequence[str], options: Options, folder: Path | None) -> None:
     print("torch finds no CUDA GPU. On a GPU of compute capability 9.0 this would measure:\n")
     rows = plan("Hopper", groups, options)
@@ -100,7 +115,7 @@ def _without_gpu(groups: Sequence[str], options: Options, folder: Path | None) -
         print("\nNo results are stored with this tcgemm.")
     for results in files.values():
         print()
-        _show(expand(results), groups, folder)
+        _show(_of_row(expand(results), groups, options.row), groups, folder)
 
 
 def run(arguments: list[str]) -> int:
@@ -108,8 +123,8 @@ def run(arguments: list[str]) -> int:
     command = parser()
     options: Any = command.parse_args(arguments)
     try:
-        if options.group == [INSTRUCTIONS]:
-            print(tables.instructions())
+        if len(options.group) == 1 and options.group[0] in WITHOUT_GPU:
+            print(WITHOUT_GPU[options.group[0]]())
             return 0
         groups = check_groups(options.group)
         chain = check_chains(options.chain.split(",") if options.chain else CHAINS)
@@ -118,7 +133,7 @@ def run(arguments: list[str]) -> int:
         if options.resume and options.json is None:
             raise ValueError("--resume needs the file of the records: --json FILE.")
         if options.stored is not None:
-            _show(load(options.stored), groups, options.plot)
+            _show(_of_row(load(options.stored), groups, options.row), groups, options.plot)
             return 0
         if not torch.cuda.is_available():
             _without_gpu(groups, Options(options.row, warps, ilps, chain), options.plot)

@@ -144,6 +144,24 @@ def plan(arch: str, groups: Sequence[str], options: Options) -> list[tuple[str, 
     return pairs
 
 
+def narrow(results: Results, groups: Sequence[str], row: str) -> Results:
+    """Stored results with the records of one row alone; ValueError where there are none."""
+    options = Options(row)
+    arch = results["header"]["arch"]
+    pairs = set(plan(arch, groups, options))
+    records = [
+        record
+        for record in results["records"]
+        if (record["group"], record.get("base", record["row"])) in pairs
+    ]
+    if not records:
+        raise ValueError(
+            f"The stored results of {results['header']['gpu']} have no record of row {row!r} in "
+            f"{', '.join(groups)}; they have the rows of python -m tcgemm probe --stored FILE."
+        )
+    return results | {"records": records}
+
+
 def _start(path: str | Path | None, resume: bool, options: Options) -> dict[str, Any]:
     header: dict[str, Any] = facts("cuda") | {"commit": commit()}
     gpu = torch.cuda.get_device_properties()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 SUN, YAN = (published.DOCUMENTS[number].short for number in ("003", "000"))
 UNIT = "Rates are FMA a clock and SM; those of sparse instructions count the zeros."
 CLOCKS = "Latencies are clocks. 4 and 8 warps: the least ILP within 3 % of the best rate."
-DASHED = 6  # ILP from which on curves are dashed
 
 
 def opcodes(record: Record) -> str:
@@ -33,19 +32,57 @@ def opcodes(record: Record) -> str:
     return f"EMULATED ({of or 'no tensor cores'}{f' of {total}' if total else ''})"
 
 
+def _rounded(rate: float | None) -> float | None:
+    """A rate with four digits or more without its fraction, which tables would print as 1e+03."""
+    return round(rate) if rate is not None and rate >= 1000 else rate
+
+
 def _points(part: Sequence[Record]) -> dict[str, Any]:
     lone = checks.at(part, 1, 1)
     fields: dict[str, Any] = {"completion": lone and lone["latency"]}
     for warps in (4, 8):
         point = convergence(part, warps)
         for name, key in (("ILP", "ilp"), ("latency", "latency"), ("rate", "rate")):
-            fields[f"{name} {warps}"] = point and point[key]
+            value = point and point[key]
+            fields[f"{name}, {warps} warps"] = _rounded(value) if key == "rate" else value
     return fields
+
+
+def beside_published(title: str, points: dict[str, Record], numbers: dict[str, str]) -> list[Table]:
+    """The published lines of each instruction, with all their columns, below the line of a GPU.
+
+    Arguments:
+        title: what was measured.
+        points: {name of a published row: the GPU that was measured, its completion and its two
+            points of convergence}.
+        numbers: {published GPU: its table}.
+
+    Returns:
+        One table, or none where nothing was published.
+    """
+    lines = []
+    for name, own in points.items():
+        there = {
+            other: cells
+            for other, number in numbers.items()
+            if (cells := published.table("003", number, other).get(name))
+        }
+        if there:
+            lines.append({"instruction": name} | own)
+            lines += [
+                {"instruction": "", "GPU": other}
+                | {head: _rounded(value) for head, value in cells.items()}
+                for other, cells in there.items()
+            ]
+    tables_of = ", ".join(f"{number} ({other})" for other, number in numbers.items())
+    unit = "Rates are bytes a clock and SM." if numbers == SUN_LOADS else UNIT
+    notes = [unit, CLOCKS, f"Tables of {SUN}: {tables_of}."]
+    return [Table(f"{title} beside the published GPUs", lines, notes)] if lines else []
 
 
 def _loops(group: str, title: str, numbers: dict[str, str]) -> Callable[..., list[Table]]:
     def tables(results: dict[str, Any]) -> list[Table]:
-        lines, curves = [], []
+        lines, points = [], {}
         for row, part in checks.cells(results["records"], group).items():
             best = max(part, key=lambda record: record["rate"])
             peak = best["peak"] if best["native"] else None
@@ -53,31 +90,18 @@ def _loops(group: str, title: str, numbers: dict[str, str]) -> Callable[..., lis
             line: Record = {"instruction": row.split(" ", 1)[1], "SASS": opcodes(part[0])}
             line |= _points(part)
             line["% of peak"] = peak and round(100 * best["rate"] / peak)
-            for gpu, number in numbers.items():
-                for column in ("completion", "rate 8"):
-                    line[f"{gpu} {column}"] = name and published.figure(
-                        "003", number, row=name, column=column, gpu=gpu
-                    )
             lines.append(line)
-            curves += _curves(row, part)
+            if name:
+                mark = "" if part[0]["native"] else ", emulated"
+                points[name] = {"GPU": f"{results['header']['gpu']}{mark}"} | _points(part)
         if not lines:
             return []
         notes = [UNIT, CLOCKS, "% of peak: of the best cell; not for emulated instructions."]
-        if numbers:
-            notes.append(f"The last columns are tables {', '.join(numbers.values())} of {SUN}.")
         gpu = results["header"]["gpu"]
-        axes = ("warps", "FMA a clock and SM")
-        return [Table(f"{title} on {gpu}", lines, notes, curves, axes)]
+        table = Table(f"{title} on {gpu}", lines, notes)
+        return [table, *beside_published(title, points, numbers)]
 
     return tables
-
-
-def _curves(row: str, part: Sequence[Record]) -> list[Curve]:
-    curves = []
-    for ilp in sorted({record["ilp"] for record in part}):
-        points = {record["warps"]: record["rate"] for record in part if record["ilp"] == ilp}
-        curves.append(Curve(f"{row}, ILP {ilp}", row, ilp >= DASHED, dict(sorted(points.items()))))
-    return curves
 
 
 def chains(results: dict[str, Any]) -> list[Table]:
@@ -156,16 +180,11 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
     def tables(results: dict[str, Any]) -> list[Table]:
         cells = checks.cells(results["records"], group)
         gpu = results["header"]["gpu"]
-        rates, latencies, collisions, curves = [], [], [], []
+        rates, latencies, collisions, points = [], [], [], {}
         for row, part in cells.items():
-            free = [cell for cell in part if cell.get("factor", 1) == 1 and "layout" not in cell]
-            line: Record = {"access": row} | _points(free)
-            for column in ("completion", "rate 8"):
-                line[f"A100 {column}"] = published.figure(
-                    "003", "IX", row=row, column=column, gpu="A100"
-                )
-            rates.append(line)
-            curves += _curves(row, free)
+            own = _points(checks.free(part))
+            points[row] = {"GPU": gpu} | own
+            rates.append({"access": row} | own)
             lone = {
                 record["predicted_cycles"]: record["latency"]
                 for record in part
@@ -194,9 +213,8 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
             ]
         if not rates:
             return []
-        axes = ("warps", "bytes a clock and SM")
-        notes = ["Rates are bytes a clock and SM.", CLOCKS, f"A100: table IX of {SUN}."]
-        result = [Table(f"{title} without conflicts on {gpu}", rates, notes, curves, axes)]
+        notes = ["Rates are bytes a clock and SM.", CLOCKS]
+        result = [Table(f"{title} without conflicts on {gpu}", rates, notes)]
         notes = [
             "Clocks of one access in a chain. The columns are the cycles of its phases in the "
             f"banks. A100: table X of {SUN}."
@@ -207,7 +225,7 @@ def _shared(group: str, title: str) -> Callable[..., list[Table]]:
                 "Cycles of an access: those of tcgemm.lab.model.banks, and of 16 warps with 4 each."
             ]
             result.append(Table(f"Conflicts on {gpu}", collisions, notes))
-        return result
+        return [*result, *beside_published(title, points, SUN_LOADS)]
 
     return tables
 
@@ -317,6 +335,7 @@ def _text(mma: Instruction | None) -> str:
     return text if mma.is_native else f"{text}, emulated"
 
 
+SUN_LOADS = {"A100": "IX"}
 SUN_DENSE = {"A100": "III", "RTX 3070 Ti": "IV", "RTX 2080 Ti": "V"}
 SUN_SPARSE = {"A100": "VI", "RTX 3070 Ti": "VII"}
 TABLES: dict[str, tuple[Callable[..., list[Table]], ...]] = {

@@ -103,7 +103,7 @@ def test_the_point_of_convergence(measured):
 @needs_ptxas
 def test_tables(measured):
     texts = {name: "\n".join(map(str, tables.of(measured, [name]))) for name in tables.TABLES}
-    assert "HMMA.1688.F16" in texts["mma"] and "1e+03" in texts["mma"]
+    assert "HMMA.1688.F16" in texts["mma"] and "1003" in texts["mma"]
     assert "17.7" in texts["mma"]  # of an A100
     assert "EMULATED (2 HMMA.16816.F32 of" in texts["mma"]
     assert "8.06" in texts["mma"]  # an RTX 2070's CPI
