@@ -16,7 +16,6 @@ import atexit
 import hashlib
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
@@ -115,7 +114,7 @@ class Config:
 
 
 def find_config() -> Config:
-    toolchain.check_platform(sys.platform, platform.machine())
+    toolchain.check_platform()
     torch = toolchain.find_torch()
     toolkit, reasons = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
     gpus = toolchain.seen_gpus()
@@ -413,11 +412,7 @@ class BuildPy(build_py):
         if self.editable_mode:
             return
         for folder, place, suffixes in PACKED:
-            for file in sorted((ROOT / folder).rglob("*")):
-                if file.suffix in suffixes:
-                    target = Path(self.build_lib) / place / file.relative_to(ROOT / folder)
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(file, target)
+            toolchain.copy_files(ROOT / folder, Path(self.build_lib) / place, suffixes)
 
 
 class BuildExt(build_ext):

@@ -12,6 +12,7 @@ import ctypes
 import functools
 import importlib.util
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -58,7 +59,7 @@ class Torch:
     cuda: str | None
 
 
-def check_platform(system: str, machine: str) -> None:
+def check_platform(system: str = sys.platform, machine: str = platform.machine()) -> None:
     """RuntimeError where the sources do not compile. The words are sys.platform's and uname's."""
     if system != "linux":
         cure = "install it in WSL 2" if system == "win32" else "use a Linux machine or a container"
@@ -68,6 +69,15 @@ def check_platform(system: str, machine: str) -> None:
             f"tcgemm builds on x86_64 alone, but this machine is {machine}: the CPU operators use "
             "instructions of x86; use an x86_64 machine."
         )
+
+
+def copy_files(folder: Path, target: Path, suffixes: Sequence[str]) -> None:
+    """Copies the files of a folder that end so, and those of the folders in it."""
+    for file in sorted(folder.rglob("*")):
+        if file.suffix in suffixes:
+            place = target / file.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, place)
 
 
 def find_torch() -> Torch:
