@@ -99,10 +99,15 @@ def bound(tile: Tile, costs: Costs, padding: int = PADDING) -> Bound:
 
 
 def prefetch_cycles(tile: Tile, costs: Costs) -> float:
-    """Cycles of the products of one step of wk in a warp, which hide a global load."""
+    """Cycles of the products between the global load of the next tile and its first use.
+
+    A warp loads at the start of a step of k and stores after one and a half steps of wk: 64 + 32
+    HMMA of a warp of 128 x 64 x 8. With 8 cycles an HMMA these are the 768 cycles of Yan, Wang and
+    Chu, which hide the latency of the load.
+    """
     check(tile)
     count = tile.wm * tile.wn * tile.wk / (INSTRUCTION[0] * INSTRUCTION[1] * INSTRUCTION[2])
-    return count * float(costs.mma or 0)
+    return 1.5 * count * float(costs.mma or 0)
 
 
 def store_distance(costs: Costs) -> int:

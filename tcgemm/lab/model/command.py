@@ -1,5 +1,6 @@
 """tcgemm model: what bounds a tile on a GPU, by models with measured costs.
 
+costs        cycles and bytes a clock of each load and store, and of an HMMA
 blocking     cycles of the tensor cores and of memory in a step of k, for tiles of a block
 roofline     what device memory, L2 and shared memory allow tiles of several sizes
 interleave   how far two shared stores of a warp have to lie apart
@@ -14,9 +15,48 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tcgemm import published
 from tcgemm.lab.model import banks, blocking, gpus, plot, roofline
 from tcgemm.measure import command_line
 from tcgemm.numerics.table import Table
+
+OWN = blocking.TILES[-1]  # of the kernel of the paper
+
+
+def _costs(costs: gpus.Costs) -> Table:
+    own = {
+        ("LDG L2", 128): costs.load_global,
+        ("LDS", 32): costs.load_shared,
+        ("STS", 128): costs.store_shared,
+    }
+    turing = gpus.TURING[0]
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(["instruction", "bytes a warp", "cycles", "B/clk", f"{turing.name} cycles"])
+        | {f"{turing.name} B/clk": None, "table V": None}
+        | {"instruction": "HMMA.1688", "cycles": costs.mma, f"{turing.name} cycles": turing.mma}
+    ]
+    for number, name in (("III", "LDG L1"), ("III", "LDG L2"), ("IV", "LDS"), ("IV", "STS")):
+        for width, cycles in published.table("000", number)[name].items():
+            size, here = 32 * int(width) // 8, own.get((name, int(width)))
+            rows.append(
+                {
+                    "instruction": f"{name}.{width}",
+                    "bytes a warp": size,
+                    "cycles": here,
+                    "B/clk": here and size / here,
+                    f"{turing.name} cycles": cycles,
+                    f"{turing.name} B/clk": cycles and size / cycles,
+                    "table V": published.figure(
+                        "000", "V", row=name, column=width, gpu=turing.name
+                    ),
+                }
+            )
+    notes = [
+        "B/clk: 32 lanes times the bytes of one, over the cycles. The models use the rows with "
+        "cycles of this GPU.",
+        f"{turing.name}: tables III to V ({gpus.HGEMM}).",
+    ]
+    return Table(f"Cycles of instructions on {costs.name} ({costs.source})", rows, notes)
 
 
 def _blocking(costs: gpus.Costs) -> Table:
@@ -26,6 +66,7 @@ def _blocking(costs: gpus.Costs) -> Table:
         bound = blocking.bound(tile, costs, padding)
         rows.append(
             {
+                "tile": {OWN: "own", blocking.CUBLAS: "cuBLAS 10.1"}.get(tile, ""),
                 "block": f"{tile.m}x{tile.n}x{tile.k}",
                 "warp": f"{tile.wm}x{tile.wn}x{tile.wk}",
                 "tensor": int(bound.tensor),
@@ -35,9 +76,16 @@ def _blocking(costs: gpus.Costs) -> Table:
                 "shared KB": bound.shared_bytes // 1024,
                 "registers KB": bound.register_bytes // 1024,
                 "blocks an SM": bound.blocks,
+                "warps an SM": bound.blocks * tile.warps,
+                "prefetch": int(blocking.prefetch_cycles(tile, costs)),
             }
         )
-    notes = [f"The six first tiles are from table VI ({gpus.HGEMM}), the last is cuBLAS 10.1's."]
+    notes = [
+        f"The six first tiles are from table VI ({gpus.HGEMM}). Their own tile and that of cuBLAS "
+        "10.1 are in table VII, with the same shared memory, blocks and warps.",
+        "prefetch: cycles of the products between the load of the next tile and its store, which "
+        "hide the load. The paper has 768 for its own tile, with 8 cycles an HMMA.",
+    ]
     return Table(f"Cycles of a step of k on {costs.name} ({costs.source})", rows, notes)
 
 
@@ -87,6 +135,7 @@ def _banks(_costs: gpus.Costs) -> Table:
 
 
 MODELS: dict[str, Callable[[gpus.Costs], Table]] = {
+    "costs": _costs,
     "blocking": _blocking,
     "roofline": _roofline,
     "interleave": _interleave,

@@ -40,7 +40,29 @@ def test_other_costs_have_other_cycles():
 def test_stores_lie_five_products_apart():
     assert blocking.store_distance(RTX_2070) == 5
     assert blocking.store_distance(dataclasses.replace(RTX_2070, store_shared=8.06)) == 4
-    assert blocking.prefetch_cycles(blocking.TILES[-1], RTX_2070) == 64 * 8.06
+    assert blocking.prefetch_cycles(blocking.TILES[-1], RTX_2070) == (64 + 32) * 8.06
+    theory = dataclasses.replace(RTX_2070, mma=8.0)
+    assert blocking.prefetch_cycles(blocking.TILES[-1], theory) == 768  # of the paper
+
+
+def test_bytes_a_clock_of_table_five(capsys):
+    assert cli.main(["model", "costs", "--gpu", "RTX 2070"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    cells = {line[0]: line[1:] for line in lines if line and line[0].startswith(("LDS", "STS"))}
+    assert len(cells) == 6
+    for name, values in cells.items():
+        number = published.table("000", "V")[name[:3]][name[4:]]
+        assert float(values[-1]) == pytest.approx(number, rel=0.005)
+        assert float(values[-2]) == pytest.approx(number, rel=0.005)  # computed from table IV
+
+
+def test_the_command_shows_the_tile_of_cublas(capsys):
+    assert cli.main(["model", "blocking", "--gpu", "RTX 2070"]) == 0
+    line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("cuBLAS 10.1"))
+    own = published.table("000", "VII")["cuBLAS 10.1"]
+    cells = line.split()
+    assert int(cells[-5]) == own["shared KB"]
+    assert (int(cells[-3]), int(cells[-2])) == (own["CTAs an SM"], own["warps"])
 
 
 def test_the_ridges_of_the_roofline():
