@@ -31,6 +31,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=int, help="M = N = K (the document's)")
     parser.add_argument("--json", type=Path, help="write the records to this file")
     parser.add_argument("--resume", action="store_true", help="keep the records of --json's file")
+    parser.add_argument(
+        "--repetitions",
+        type=int,
+        default=measure.REPETITIONS,
+        help=f"how often each step is measured ({measure.REPETITIONS})",
+    )
     parser.add_argument("--plot", type=Path, help="draw the speeds into this folder, as PNG")
     parser.add_argument("--stored", type=Path, help="print this file's records, measure nothing")
     parser.add_argument("--steps", action="store_true", help="print what each step changes")
@@ -101,7 +107,13 @@ def run(arguments: list[str]) -> int:
         if not torch.cuda.is_available():
             _without_gpu(documents, options.plot)
             return 0
-        results = measure.run(documents, options.size, path=options.json, resume=options.resume)
+        results = measure.run(
+            documents,
+            options.size,
+            path=options.json,
+            resume=options.resume,
+            repetitions=options.repetitions,
+        )
         if options.stalls:
             _add_stalls(results, documents, options.size)
             if options.json is not None:

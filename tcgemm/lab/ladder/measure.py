@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 KIND = "ladder"
-MIN_MS = 60.0  # of a candidate
+MIN_MS = 20.0  # of a candidate in a repetition
+REPETITIONS = 3
 BUDGET = 6e10  # floating-point operations of a float64 reference
 CUBLAS = "cuBLAS"
 
@@ -39,6 +41,7 @@ def run(
     path: str | Path | None = None,
     resume: bool = False,
     min_ms: float = MIN_MS,
+    repetitions: int = REPETITIONS,
 ) -> Results:
     """Measures ladders of GEMM kernels on the GPU of this machine, each step beside cuBLAS.
 
@@ -55,7 +58,9 @@ def run(
         size: M = N = K, or (M, N, K). None: the size of the document.
         path: a JSON file, written after each group of steps.
         resume: keep the records of the file and measure the others.
-        min_ms: milliseconds of each candidate.
+        min_ms: milliseconds of each candidate in a repetition.
+        repetitions: how often the candidates of a dtype are measured, one repetition after the
+            other. A time is the median of its repetitions, and beside it stands their range.
 
     Returns:
         The header, which has the GPU, driver and versions, and the list of records.
@@ -68,6 +73,8 @@ def run(
     """
     names = check_documents(documents)
     check_size(size)
+    if not isinstance(repetitions, int) or repetitions < 1:
+        raise ValueError(f"repetitions is {repetitions!r}; expected a positive integer.")
     if not torch.cuda.is_available():
         raise ValueError("torch finds no CUDA GPU.")
     sizes = {document: problem.sizes(size or SIZES[document]) for document in names}
@@ -85,7 +92,7 @@ def run(
             for document, group in groups:
                 keys = {(step.name, variant.label) for step, variant in group}
                 rest = [x for x in results["records"] if (x["step"], x["variant"]) not in keys]
-                records = list(_measure(group, sizes[document], min_ms))
+                records = list(_measure(group, sizes[document], min_ms, repetitions))
                 results["records"] = rest + records
                 if path is not None:
                     save(results, Path(path))
@@ -126,7 +133,10 @@ def check_size(size: int | tuple[int, int, int] | None) -> None:
 
 
 def _measure(
-    group: Sequence[tuple[Step, Variant]], mnk: tuple[int, int, int], min_ms: float
+    group: Sequence[tuple[Step, Variant]],
+    mnk: tuple[int, int, int],
+    min_ms: float,
+    repetitions: int,
 ) -> Iterator[Record]:
     """The records of steps with one dtype, result and layout."""
     records: dict[str, Record] = {}
@@ -152,28 +162,50 @@ def _measure(
         record |= _check(step, variant, data)
         candidates[name] = problem.candidate(step, variant, data)
         if step.name in problem.ALONE:  # sizes of its own
-            timings = timing.measure({name: candidates.pop(name)}, 1, **options)
-            _time(record, timings[name], data)
+            alone = {name: candidates.pop(name)}
+            samples = [timing.measure(alone, 1, **options)[name] for _ in range(repetitions)]
+            _time(record, samples, data)
             data = None
     if candidates and data is not None:
         step = group[0][0]
         candidates[CUBLAS] = problem.cublas(step, data)
         sampler = telemetry.Sampler("cuda")
-        timings = timing.measure(candidates, data.sets, **options, sampler=sampler)
-        best = timings.pop(CUBLAS)
-        for name, sample in timings.items():
-            _time(records[name], sample, data, sampler.clock_mhz)
-            records[name] |= {"cublas_us": best.us, "x_cublas": best.us / sample.us}
+        found = [
+            timing.measure(candidates, data.sets, **options, sampler=sampler)
+            for _ in range(repetitions)
+        ]
+        of_cublas = [sample[CUBLAS].us for sample in found]
+        for name in candidates:
+            if name == CUBLAS:
+                continue
+            samples = [sample[name] for sample in found]
+            _time(records[name], samples, data, sampler.clock_mhz)
+            ratios = [them / own.us for them, own in zip(of_cublas, samples, strict=True)]
+            records[name] |= {
+                "cublas_us": statistics.median(of_cublas),
+                "x_cublas": statistics.median(ratios),
+                "x_cublas_range": [min(ratios), max(ratios)],
+            }
     yield from records.values()
 
 
 def _time(
-    record: Record, sample: timing.Timing, data: Problem, clock_mhz: float | None = None
+    record: Record,
+    samples: Sequence[timing.Timing],
+    data: Problem,
+    clock_mhz: float | None = None,
 ) -> None:
     m, n, k = data.mnk
+    times = [sample.us for sample in samples]
+    us = statistics.median(times)
     flops = 2.0 * m * n * k * record.pop("repeats")
-    rate = flops / sample.us / 1e6
-    record |= {"us": sample.us, "iqr_us": sample.iqr_us, "tflops": rate, "clock_mhz": clock_mhz}
+    record |= {
+        "us": us,
+        "us_range": [min(times), max(times)],
+        "iqr_us": statistics.median(sample.iqr_us for sample in samples),
+        "tflops": flops / us / 1e6,
+        "clock_mhz": clock_mhz,
+    }
     record["percent"] = problem.percent(record, problem.ceilings(torch.cuda.get_device_name()))
 
 
@@ -286,4 +318,6 @@ def save(results: Results, path: Path) -> None:
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_short(item) for item in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value

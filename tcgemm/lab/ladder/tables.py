@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tcgemm import published
 from tcgemm.lab.ladder.steps import PADDINGS, TILES, steps
-from tcgemm.numerics.table import Curve, Table
+from tcgemm.numerics.table import Curve, Table, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +86,10 @@ def _ladder(document: str, records: list[Record], gpu: str) -> Table:
     ]
     if document == "000":
         notes.insert(2, SPACING)
+    if any("us_range" in record for record in records):
+        notes.insert(1, "us: the median of the repetitions. us range: of their medians.")
+    if any("tensor_percent" in record for record in records):
+        notes.insert(2, _tensor_note(document))
     curves = [
         Curve("tcgemm.lab.ladder", "ladder", False, _rates(lines, "TFLOP/s")),
         Curve("cuBLAS", "cuBLAS", True, _rates(lines, "cuBLAS TFLOP/s")),
@@ -103,9 +107,14 @@ def _rates(lines: list[Record], key: str) -> dict[int, float]:
 
 
 def _line(name: str, record: Record, first: float | None) -> Record:
-    line: Record = {"step": name, "us": record["us"], "TFLOP/s": record["tflops"]}
+    line: Record = {"step": name, "us": record["us"]}
+    if "us_range" in record:
+        line["us range"] = _range(record["us_range"])
+    line["TFLOP/s"] = record["tflops"]
     for column, key in (("before", "x_before"), ("first", "x_first"), ("cuBLAS", "x_cublas")):
         line[f"x {column}"] = record.get(key)
+    if "x_cublas_range" in record:
+        line["x cuBLAS range"] = _range(record["x_cublas_range"])
     line["cuBLAS TFLOP/s"] = record.get("x_cublas") and record["tflops"] / record["x_cublas"]
     line |= {"% of peak": record["percent"], "error": record["error"]}
     if "cycles" in record:
@@ -118,12 +127,31 @@ def _line(name: str, record: Record, first: float | None) -> Record:
     if stalls := record.get("stalls"):
         reason = max(stalls, key=lambda key: stalls[key])
         line["stall"] = f"{reason} {stalls[reason]:.1f}"
+    if "tensor_percent" in record:
+        line["tensor pipe %"] = record["tensor_percent"]
     line |= {"registers": record["registers"], "shared": record["shared_bytes"]}
     figure = record["published"]
     line[f"published {record['published_unit']}"] = figure
     is_time = record["published_unit"] == "clocks"
     line["published x first"] = figure and first and (first / figure if is_time else figure / first)
     return line
+
+
+def _tensor_note(document: str) -> str:
+    note = "tensor pipe %: of the cycles, those with active tensor cores, by Nsight Compute."
+    if document != "004":
+        return note
+    cells = published.table("004", "profiler")["004_3_1"]
+    return (
+        f"{note} The document has {cells['tensor pipe %']} % for 004_3_1, at "
+        f"{cells['% of peak']} % of the peak with float32 sums. On GeForce float32 sums have half "
+        "the rate of float16 sums, and half of the share is near the counter."
+    )
+
+
+def _range(pair: Sequence[float]) -> str:
+    """ "643 to 690"."""
+    return " to ".join(text(value) for value in pair)
 
 
 def _best(records: list[Record], step: str) -> Record | None:

@@ -131,6 +131,9 @@ def test_a_run_stores_and_resumes(tmp_path, monkeypatch):
     ]
     for row in results["records"]:
         assert row["exact"] and 0 < row["error"] < 1 and row["us"] > 0 and row["x_cublas"] > 0
+        for name in ("us", "x_cublas"):
+            low, high = row[f"{name}_range"]
+            assert low <= row[name] <= high
         assert row["local_bytes"] == 0 and row["registers"] > 10
     assert measure.load(path)["header"]["gpu"] == torch.cuda.get_device_name()
     monkeypatch.setattr(measure, "_measure", None)

@@ -3,6 +3,7 @@
 import ctypes
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from tcgemm.emulate import lab_library
 from tcgemm.lab import ladder, store
 from tcgemm.lab.ladder import call, checks, measure, plot, problem, tables
 from tcgemm.lab.ladder.steps import DOCUMENTS, SIZES, STEPS, Variant
+from tcgemm.measure.timing import Timing
 
 needs_kernels = pytest.mark.skipif(
     not (lab_library.path().is_file() and lab_library.has("ladder")),
@@ -363,3 +365,30 @@ def test_rungs_are_read_in_order():
         names = [step.name for step in ladder.steps(document) if step.is_rung]
         for before, after in pairwise(dict.fromkeys(names)):
             assert ladder.difference(before, after).startswith("---")
+
+
+def test_a_time_is_the_median_of_repetitions_beside_their_range():
+    step, variant = named("004_3_1 3 stages, warps of 64x32")
+    made = problem.record(step, variant, (4096, 4096, 4096))
+    data = SimpleNamespace(mnk=(4096, 4096, 4096))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.cuda.get_device_name", lambda: "no GPU of the probe")
+        measure._time(made, [Timing(us, iqr) for us, iqr in ((460, 9), (450, 2), (480, 5))], data)
+    assert (made["us"], made["us_range"], made["iqr_us"]) == (460, [450, 480], 5)
+    assert made["tflops"] == pytest.approx(2 * 4096**3 / 460e6)
+
+
+def test_ranges_and_counters_stand_in_the_table():
+    counted = {"stalls": {"wait": 3.4}, "tensor_percent": 70.39}
+    ranges = {"us_range": [450.0, 480.0], "x_cublas_range": [0.44, 0.4701]}
+    row = record("004_3_1 3 stages, warps of 64x32", 460.0, **counted, **ranges)
+    text = str(tables.of(results(row), ["004"])[0])
+    assert "450 to 480" in text and "0.44 to 0.47" in text and " 70.4 " in text
+    assert "The document has 47.3 % for 004_3_1, at 93 %" in text
+    plain = str(tables.of(results(record("004_3_1 3 stages, warps of 64x32", 460.0)), ["004"])[0])
+    assert "range" not in plain and "tensor pipe" not in plain
+
+
+def test_repetitions_are_checked():
+    with pytest.raises(ValueError, match="repetitions is 0; expected a positive integer"):
+        ladder.run("004", repetitions=0)
