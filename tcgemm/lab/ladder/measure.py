@@ -269,15 +269,16 @@ def stored() -> dict[str, Results]:
     return {gpu: _with_percent(results) for gpu, results in store.results(KIND).items()}
 
 
-def measured_or_stored(document: str, *, min_ms: float) -> Results:
+def measured_or_stored(document: str) -> Results:
     """The results of a ladder on this GPU; without one, those that tcgemm has stored of an H200.
 
-    document: "000" and so on. min_ms: the time of each variant in milliseconds. It prints which of
-    both they are.
+    It prints which of both they are. What is measured is written into this folder, as
+    ladder-004.json.
     """
     if torch.cuda.is_available():
-        results = run(document, min_ms=min_ms)
-        print(f"Measured now on {results['header']['gpu']}.")
+        path = f"ladder-{document}.json"
+        results = run(document, path=path)
+        print(f"Measured now on {results['header']['gpu']}, and written to {path}.")
         return results
     results = stored()["NVIDIA H200"]
     header = results["header"]

@@ -157,7 +157,7 @@ def narrow(results: Results, groups: Sequence[str], row: str) -> Results:
     if not records:
         raise ValueError(
             f"The stored results of {results['header']['gpu']} have no record of row {row!r} in "
-            f"{', '.join(groups)}; they have the rows of python -m tcgemm probe --stored FILE."
+            f"{', '.join(groups)}; they have the rows of tcgemm probe --stored FILE."
         )
     return results | {"records": records}
 
