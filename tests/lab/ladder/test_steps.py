@@ -392,3 +392,20 @@ def test_ranges_and_counters_stand_in_the_table():
 def test_repetitions_are_checked():
     with pytest.raises(ValueError, match="repetitions is 0; expected a positive integer"):
         ladder.run("004", repetitions=0)
+
+
+def test_a_tile_of_c_is_drawn_where_its_operands_meet():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    figure, axes = pyplot.subplots()
+    parts = [
+        plot.Tile("a", 32, 8, 16, 4, "C0", "shared"),
+        plot.Tile("b", 8, 16, 4, 8, "C0", "shared"),
+        plot.Tile("c", 32, 16, 16, 8, "C1", "sums"),
+    ]
+    plot.tiles(axes, "a block", (64, 48, 24), parts)
+    a, b, c = axes.patches[3:]  # after the three matrices
+    assert a.get_y() == c.get_y() and a.get_height() == c.get_height()
+    assert b.get_x() == c.get_x() and b.get_width() == c.get_width()
+    assert a.get_x() + a.get_width() < c.get_x() and b.get_y() + b.get_height() < c.get_y()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["shared", "sums"]
+    pyplot.close(figure)
