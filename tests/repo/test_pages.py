@@ -53,6 +53,12 @@ def test_every_block_of_python_is_found():
         assert fences == ["```python"] * len(pages.blocks(str(path.relative_to(ROOT)))), path
 
 
+@pytest.mark.parametrize("page", ["../README.md", *PAGES])
+def test_blocks_import_what_they_use(page):
+    """Blocks of one page may share tensors, but whoever copies a block has its imports."""
+    assert not pages.without_import(f"docs/{page}")
+
+
 def test_support_table_is_the_catalog():
     text = (ROOT / "docs/support.md").read_text()
     table = re.search(r"<!-- support: begin.*? -->\n(.*?)\n<!-- support: end -->", text, re.DOTALL)
