@@ -81,7 +81,7 @@ def _is_table(module: torch.nn.Module) -> bool:
 
 def _tables_of(model: Any) -> set[object]:
     """The keys of tables of embeddings, and of weights that transformers ties to them later."""
-    tables = {
+    tables: set[object] = {
         id(parameter)
         for module in model.modules()
         if _is_table(module)
@@ -90,7 +90,7 @@ def _tables_of(model: Any) -> set[object]:
     for names in (getattr(model, "all_tied_weights_keys", None) or {}).items():
         parts = [name.rpartition(".") for name in names]
         owners = [(model.get_submodule(module), attribute) for module, _, attribute in parts]
-        tied = {id(owner._parameters.get(attribute)) for owner, attribute in owners}
+        tied: set[object] = {id(owner._parameters.get(attribute)) for owner, attribute in owners}
         if tied & tables:
             tables |= tied
     return tables - {id(None)}

@@ -107,21 +107,22 @@ def run(arguments: list[str]) -> int:
         if not torch.cuda.is_available():
             _without_gpu(documents, options.plot)
             return 0
-        results = measure.run(
-            documents,
-            options.size,
-            path=options.json,
-            resume=options.resume,
-            repetitions=options.repetitions,
-        )
+        try:
+            results = measure.run(
+                documents,
+                options.size,
+                path=options.json,
+                resume=options.resume,
+                repetitions=options.repetitions,
+            )
+        except Interrupted as stopped:
+            _show(stopped.result, documents, options.plot)
+            raise
         if options.stalls:
             _add_stalls(results, documents, options.size)
             if options.json is not None:
                 measure.save(results, options.json)
         return 0 if _show(results, documents, options.plot) else 1
-    except Interrupted as stopped:
-        _show(stopped.result, documents, options.plot)
-        raise
     except BrokenPipeError:
         raise
     except (ValueError, RuntimeError, OSError, ImportError) as error:

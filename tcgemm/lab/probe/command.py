@@ -138,19 +138,20 @@ def run(arguments: list[str]) -> int:
         if not torch.cuda.is_available():
             _without_gpu(groups, Options(options.row, warps, ilps, chain), options.plot)
             return 0
-        results = measure(
-            groups,
-            row=options.row,
-            warps=warps,
-            ilp=ilps,
-            chain=chain,
-            path=options.json,
-            resume=options.resume,
-        )
+        try:
+            results = measure(
+                groups,
+                row=options.row,
+                warps=warps,
+                ilp=ilps,
+                chain=chain,
+                path=options.json,
+                resume=options.resume,
+            )
+        except Interrupted as stopped:
+            _show(stopped.result, groups, options.plot)
+            raise
         return 0 if _show(results, groups, options.plot) else 1
-    except Interrupted as stopped:
-        _show(stopped.result, groups, options.plot)
-        raise
     except BrokenPipeError:
         raise
     except (ValueError, RuntimeError, OSError, ImportError) as error:
