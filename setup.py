@@ -24,12 +24,22 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from setuptools import Command, Extension, setup
-from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build import build
-from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
-from setuptools.command.egg_info import egg_info
+import setuptools
+
+SETUPTOOLS = 77  # the oldest that reads pyproject.toml; pip brings one of its own
+if int(setuptools.__version__.split(".")[0]) < SETUPTOOLS:
+    sys.exit(
+        f"tcgemm: setup.py needs setuptools {SETUPTOOLS} or later, and {sys.executable} has "
+        f"{setuptools.__version__}. `pip wheel . --no-deps` and `pip install .` bring their own; "
+        f"or run: pip install 'setuptools>={SETUPTOOLS},<82'"
+    )
+
+from setuptools import Command, Extension, setup  # noqa: E402
+from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
+from setuptools.command.build import build  # noqa: E402
+from setuptools.command.build_ext import build_ext  # noqa: E402
+from setuptools.command.build_py import build_py  # noqa: E402
+from setuptools.command.egg_info import egg_info  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
@@ -423,11 +433,8 @@ class BuildExt(build_ext):
 
     def run(self) -> None:
         os.chdir(ROOT)
-        try:
-            self.config = find_config()
-            super().run()
-        except RuntimeError as error:
-            raise SystemExit(f"tcgemm: {error}") from None
+        self.config = find_config()
+        super().run()
 
     def build_extensions(self) -> None:
         """One run of ninja for both libraries."""
@@ -452,6 +459,11 @@ class BdistWheel(bdist_wheel):
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
+
+    def run(self) -> None:
+        super().run()
+        _, _, wheel = self.distribution.dist_files[-1]
+        print(f"tcgemm: wrote {wheel}. pip install {wheel} installs it.")
 
 
 class ManylinuxWheel(Command):
@@ -481,16 +493,19 @@ class ManylinuxWheel(Command):
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # in order with ninja's lines, in a pipe too
-    setup(
-        ext_modules=[Extension(name, []) for name in (LIBRARY, LAB)[: 1 + builds_lab()]],
-        long_description=long_description(),
-        long_description_content_type="text/markdown",
-        cmdclass={
-            "build": Build,
-            "build_ext": BuildExt,
-            "build_py": BuildPy,
-            "bdist_wheel": BdistWheel,
-            "egg_info": EggInfo,
-            "manylinux_wheel": ManylinuxWheel,
-        },
-    )
+    try:
+        setup(
+            ext_modules=[Extension(name, []) for name in (LIBRARY, LAB)[: 1 + builds_lab()]],
+            long_description=long_description(),
+            long_description_content_type="text/markdown",
+            cmdclass={
+                "build": Build,
+                "build_ext": BuildExt,
+                "build_py": BuildPy,
+                "bdist_wheel": BdistWheel,
+                "egg_info": EggInfo,
+                "manylinux_wheel": ManylinuxWheel,
+            },
+        )
+    except RuntimeError as error:  # a missing torch, compiler or file: a sentence, no traceback
+        sys.exit(f"tcgemm: {error}")

@@ -395,3 +395,29 @@ def test_gate_removes_the_object_of_a_slow_kernel(tmp_path, capfd):
     assert subprocess.run(command).returncode == 0
     assert target.exists()
     assert capfd.readouterr().out == ""
+
+
+def test_setup_ends_in_a_sentence_where_it_cannot_build(tmp_path):
+    """Old setuptools, and an environment without torch: neither ends in a traceback."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "setuptools.py").write_text('__version__ = "65.5.0"')
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name == 'torch' else found(name, *rest)\n"
+    )
+    sentences = {
+        "old": "tcgemm: setup.py needs setuptools 77 or later",
+        "without": "tcgemm: torch is not installed for",
+    }
+    for folder, sentence in sentences.items():
+        process = subprocess.run(
+            [sys.executable, "setup.py", "-q", "bdist_wheel", "--dist-dir", str(tmp_path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / folder)},
+            capture_output=True,
+            text=True,
+        )
+        assert process.returncode == 1 and "Traceback" not in process.stderr
+        assert sentence in process.stderr.splitlines()[-1]

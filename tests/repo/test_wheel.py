@@ -58,8 +58,10 @@ def wheel(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     base = ("build", "--build-base", folder / "build")
     dist = ("bdist_wheel", "--bdist-dir", folder / "bdist", "--dist-dir", folder)
-    build("egg_info", "--egg-base", folder, *base, *dist)
+    text = build("egg_info", "--egg-base", folder, *base, *dist)
     (path,) = folder.glob("*.whl")
+    last = text.splitlines()[-1]
+    assert last == f"tcgemm: wrote {path}. pip install {path} installs it."
     return path
 
 
