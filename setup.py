@@ -24,27 +24,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import setuptools
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
+import setup_toolchain as toolchain  # noqa: E402
+from setup_toolchain import escape, shell  # noqa: E402
 
-SETUPTOOLS = 77  # the oldest that reads pyproject.toml; pip brings one of its own
-if int(setuptools.__version__.split(".")[0]) < SETUPTOOLS:
-    sys.exit(
-        f"tcgemm: setup.py needs setuptools {SETUPTOOLS} or later, and {sys.executable} has "
-        f"{setuptools.__version__}. `pip wheel . --no-deps` and `pip install .` bring their own; "
-        f"or run: pip install 'setuptools>={SETUPTOOLS},<82'"
-    )
-
+toolchain.check_setuptools()
 from setuptools import Command, Extension, setup  # noqa: E402
 from setuptools.command.bdist_wheel import bdist_wheel  # noqa: E402
 from setuptools.command.build import build  # noqa: E402
 from setuptools.command.build_ext import build_ext  # noqa: E402
 from setuptools.command.build_py import build_py  # noqa: E402
 from setuptools.command.egg_info import egg_info  # noqa: E402
-
-ROOT = Path(__file__).resolve().parent
-sys.path.insert(0, str(ROOT))  # pip runs this file from a folder that is not on the path
-import setup_toolchain as toolchain  # noqa: E402
-from setup_toolchain import escape, shell  # noqa: E402
 
 VERSION = re.search(r'"(.+)"', (ROOT / "tcgemm/version.py").read_text().split("=")[1]).group(1)
 LIBRARY = "tcgemm.libtcgemm"

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+SETUPTOOLS = 77  # the oldest that reads the licence of pyproject.toml, and has bdist_wheel
 DEFAULT_ARCHES = "8.0+PTX;8.9;9.0a"
 # Passes of products and of training, which convert to fp8 by instructions of 8.9.
 CONVERTS_FP8 = tuple(
@@ -48,6 +49,18 @@ UNIT_FILES = (
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 # The units that take longest to compile: docs/dev/kernels/compile-time.md.
 SLOWEST = ("_fused_wide.cu", "promoted_fp8.cu", "_mixed.cu", "dense_int8.cu", "dense_tf32.cu")
+
+
+def check_setuptools() -> None:
+    """Ends the program with a sentence if this Python's setuptools is too old."""
+    import setuptools  # not at the top: the wrapper of the compiler needs none
+
+    if int(setuptools.__version__.split(".")[0]) < SETUPTOOLS:
+        sys.exit(
+            f"tcgemm: setup.py needs setuptools {SETUPTOOLS} or later, and {sys.executable} has "
+            f"{setuptools.__version__}. `pip wheel . --no-deps` and `pip install .` bring their "
+            f"own; or run: pip install 'setuptools>={SETUPTOOLS},<82'"
+        )
 
 
 @dataclass(frozen=True)

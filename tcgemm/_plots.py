@@ -90,6 +90,15 @@ def head(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", size="medium", weight="bold")
 
 
+def rectangle(
+    axes: Axes, corner: tuple[float, float], width: float, height: float, **style: Any
+) -> None:
+    """Adds a rectangle without a line around it, unless the style has one."""
+    from matplotlib.patches import Rectangle
+
+    axes.add_patch(Rectangle(corner, width, height, **{"edgecolor": "none"} | style))
+
+
 def legend(figure: Figure, ncols: int) -> None:
     """One legend of all axes, below them. The figure grows by its height."""
     pairs = [axes.get_legend_handles_labels() for axes in figure.axes]

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from matplotlib.axes import Axes
+    from tcgemm._plots import Axes
 
 
 class Tile(NamedTuple):
@@ -45,14 +45,12 @@ def tiles(
         parts: the tiles; a later one lies on an earlier one.
         grid: elements between the pale lines.
     """
-    from matplotlib.patches import Rectangle
-
     m, n, k = mnk
     gap = max(mnk) / 16
     # matrix -> x and y of its first element, rows, columns
     places = {"a": (-gap - k, 0.0, m, k), "b": (0.0, -gap - k, k, n), "c": (0.0, 0.0, m, n)}
     for name, (x, y, rows, columns) in places.items():
-        axes.add_patch(Rectangle((x, y), columns, rows, facecolor=_plots.PALE, edgecolor="none"))
+        _plots.rectangle(axes, (x, y), columns, rows, facecolor=_plots.PALE)
         line = {"color": _plots.GRID, "linewidth": 0.6}
         axes.vlines([x + at for at in range(0, columns + 1, grid)], y, y + rows, **line)
         axes.hlines([y + at for at in range(0, rows + 1, grid)], x, x + columns, **line)
@@ -62,12 +60,9 @@ def tiles(
         x, y, _, _ = places[part.matrix]
         label = part.label if part.label not in labels else ""
         labels.add(part.label)
-        axes.add_patch(
-            Rectangle(
-                (x + part.column, y + part.row), part.columns, part.rows,
-                facecolor=part.colour, edgecolor="white", linewidth=0.6, label=label,
-            )
-        )  # fmt: skip
+        style = {"facecolor": part.colour, "edgecolor": "white", "linewidth": 0.6, "label": label}
+        place = x + part.column, y + part.row
+        _plots.rectangle(axes, place, part.columns, part.rows, **style)
     axes.set(xlim=(-gap - k - 1, n + 1), ylim=(m + 1, -2 * gap - k - 1), aspect="equal")
     axes.set_axis_off()
     axes.set_title(title, loc="left", size="medium")
