@@ -96,7 +96,8 @@ def rectangle(
     """Adds a rectangle without a line around it, unless the style has one."""
     from matplotlib.patches import Rectangle
 
-    axes.add_patch(Rectangle(corner, width, height, **{"edgecolor": "none"} | style))
+    own: dict[str, Any] = {"edgecolor": "none"} | style
+    axes.add_patch(Rectangle(corner, width, height, **own))
 
 
 def legend(figure: Figure, ncols: int) -> None:

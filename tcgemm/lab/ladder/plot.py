@@ -51,7 +51,7 @@ def tiles(
     places = {"a": (-gap - k, 0.0, m, k), "b": (0.0, -gap - k, k, n), "c": (0.0, 0.0, m, n)}
     for name, (x, y, rows, columns) in places.items():
         _plots.rectangle(axes, (x, y), columns, rows, facecolor=_plots.PALE)
-        line = {"color": _plots.GRID, "linewidth": 0.6}
+        line: dict[str, Any] = {"color": _plots.GRID, "linewidth": 0.6}
         axes.vlines([x + at for at in range(0, columns + 1, grid)], y, y + rows, **line)
         axes.hlines([y + at for at in range(0, rows + 1, grid)], x, x + columns, **line)
         axes.text(x, y - gap / 3, name, ha="left", va="bottom", weight="bold")
@@ -60,7 +60,8 @@ def tiles(
         x, y, _, _ = places[part.matrix]
         label = part.label if part.label not in labels else ""
         labels.add(part.label)
-        style = {"facecolor": part.colour, "edgecolor": "white", "linewidth": 0.6, "label": label}
+        style: dict[str, Any] = {"facecolor": part.colour, "edgecolor": "white", "linewidth": 0.6}
+        style["label"] = label
         place = x + part.column, y + part.row
         _plots.rectangle(axes, place, part.columns, part.rows, **style)
     axes.set(xlim=(-gap - k - 1, n + 1), ylim=(m + 1, -2 * gap - k - 1), aspect="equal")

@@ -43,7 +43,7 @@ def _points(part: Sequence[Record]) -> dict[str, Any]:
     for warps in (4, 8):
         point = convergence(part, warps)
         for name, key in (("ILP", "ilp"), ("latency", "latency"), ("rate", "rate")):
-            value = point and point[key]
+            value = point[key] if point else None
             fields[f"{name}, {warps} warps"] = _rounded(value) if key == "rate" else value
     return fields
 
