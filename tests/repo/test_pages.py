@@ -24,6 +24,8 @@ ELSEWHERE = {
     "recipes/tensor-parallel.md": "tests/distributed/test_recipes.py",
     "recipes/train-and-serve.md": "tests/integration/test_recipes.py",
     "recipes/transformers.md": "tests/integration/test_recipes.py",
+    "coming-from/compressed-tensors.md": "tests/integration/test_coming_from.py",
+    "coming-from/liger.md": "tests/integration/test_coming_from.py",
     "coming-from/torchao.md": "tests/integration/test_coming_from.py",
 }
 FILES = (path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
