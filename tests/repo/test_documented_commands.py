@@ -27,7 +27,8 @@ COMMANDS = {
     if "..." not in command  # a form of a command, and not one that a reader copies
 }
 RUN = (
-    r"tcgemm|tcgemm --help|tcgemm explain .*|tcgemm model .*|tcgemm tune --(show|clear)|git grep .*"
+    r"tcgemm|tcgemm --help|tcgemm explain .*|tcgemm model .*|tcgemm tune --(show|clear)|"
+    r"tcgemm notebooks .*|git grep .*"
 )
 NOT_RUN = {
     r"sudo .*": "needs root",
