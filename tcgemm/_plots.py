@@ -145,7 +145,8 @@ def line_panels(
         axes.set_xticks(ticks, [str(xs[tick]) for tick in ticks], rotation=45, size="small")
         axes.set_xlabel(names[0], size="small")
         axes.set_yscale(yscale)
-        axes.set_ylim(bottom=bottom)
+        if bottom is not None:  # None as an argument would end the automatic limits
+            axes.set_ylim(bottom=bottom)
         head(axes, heading)
         plain(axes)
     for axes in places[::ncols]:

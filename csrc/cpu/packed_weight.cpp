@@ -38,7 +38,8 @@ class Reader {
                PackedLayout::kHeaderBytes),
         scales_(reinterpret_cast<const float*>(unpacking.packed + layout_.scales_offset())) {}
 
-  // Rows `row` and row + 1 of the block, which the same words have, and all of its k. `row` is even.
+  // Rows `row` and row + 1 of the block, which the same words have, and all of its k. `row` is
+  // even.
   void read(std::int64_t block_n, std::int64_t block_k, int row, float (&values)[2][kDepth]) const {
     const int unit = row / kUnitRows, first_lane = row % kUnitRows / 2 * 4;
     const std::uint8_t* const bytes =
