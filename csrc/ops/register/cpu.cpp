@@ -49,9 +49,9 @@ Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t ex
 // stay in a cache.
 constexpr std::int64_t kStripRows = 512, kStripElements = 1 << 21;
 
-// Products with an operand, a or b, that is stored in another form. decode(first, rows, out) writes
-// rows of a, or of b transposed, as a dense matrix of `like`'s dtype. The bits are those of a
-// product with the whole dense matrix, because no sum crosses a strip.
+// Products with an operand, a or b, that is stored in another form. decode(first, rows, out,
+// parallel) writes rows of a, or of b transposed, as a dense matrix of `like`'s dtype. The bits are
+// those of a product with the whole dense matrix, because no sum crosses a strip.
 template <class Decode>
 void run_decoded(const BatchedProblem& batched, Slot slot, const View& like, const char* what,
                  Decode decode) {
@@ -66,7 +66,7 @@ void run_decoded(const BatchedProblem& batched, Slot slot, const View& like, con
   const cpu::Parallel parallel = torch_threads();
   for (std::int64_t first = 0; first < extent; first += step) {
     const std::int64_t count = std::min(step, extent - first);
-    decode(first, count, data(memory));
+    decode(first, count, data(memory), parallel);
     for_each_problem(batched, [&](const Problem& problem) {
       Problem strip = strip_of(problem, axis, first, count);
       strip.set(slot, slot == Slot::a ? rows : transposed(rows));
@@ -81,10 +81,10 @@ void run_decoded(const BatchedProblem& batched, Slot slot, const View& like, con
 void run_packed(const BatchedProblem& batched, const View& a) {
   const Problem& p = batched.problem;
   run_decoded(batched, Slot::b, a, "rows of a packed weight as a dense matrix",
-              [&](std::int64_t first, std::int64_t rows, void* out) {
+              [&](std::int64_t first, std::int64_t rows, void* out, const cpu::Parallel& parallel) {
                 cpu::unpack(
                     {{p.n, p.k, p.packed}, p[Slot::packed_b].address, a.dtype, first, rows, out},
-                    torch_threads());
+                    parallel);
               });
 }
 
@@ -94,18 +94,17 @@ void run_sparse(const BatchedProblem& batched, const CheckedGemm& checked) {
   const Slot slot = left ? Slot::a : Slot::b;
   const View& metadata = checked[left ? Slot::sparse_a : Slot::sparse_b].view;
   const Matrix values = left ? Matrix{p[slot]} : transposed(Matrix{p[slot]});
+  const Matrix codes{metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
   const auto from = [](Matrix matrix, std::int64_t row) {
     matrix.address += bytes_of(row * matrix.stride_row, matrix.dtype);
     return matrix;
   };
-  run_decoded(
-      batched, slot, checked[slot].view, "rows of a sparse operand as a dense matrix",
-      [&](std::int64_t first, std::int64_t rows, void* out) {
-        const Matrix codes{metadata.address, DType::u8, metadata.strides[0], metadata.strides[1]};
-        cpu::decompress(
-            {from(values, first), from(codes, first), rows, p.k, pattern_of(values.dtype), out},
-            torch_threads());
-      });
+  run_decoded(batched, slot, checked[slot].view, "rows of a sparse operand as a dense matrix",
+              [&](std::int64_t first, std::int64_t rows, void* out, const cpu::Parallel& parallel) {
+                cpu::decompress({from(values, first), from(codes, first), rows, p.k,
+                                 pattern_of(values.dtype), out},
+                                parallel);
+              });
 }
 
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
