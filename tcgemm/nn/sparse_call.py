@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -15,7 +15,8 @@ from tcgemm.ops.kept import KeptForm
 Call = Callable[[Tensor, Tensor | None], Tensor]  # takes x and the bias
 
 
-class ReadyCall(NamedTuple):
+@dataclass(slots=True)  # slots are read faster than the fields of a tuple
+class ReadyCall:
     """The prepared arguments of a call without gradients."""
 
     weight: SparseTensor24
@@ -23,8 +24,6 @@ class ReadyCall(NamedTuple):
     form: KeptForm  # the values
     learns: bool  # the values come from a dense weight
     operands: Operands
-    cuda: bool
-    lock: contextlib.AbstractContextManager[Any]  # of a call on a GPU
     calls: tuple[Call, Call]  # the second one loads the weight early
 
     def is_current(self, parameters: dict[str, Any], buffers: dict[str, Any]) -> bool:
@@ -52,4 +51,4 @@ def ready_call(
     if operands is None:
         return None
     calls = operands.linear(keywords), operands.linear({**keywords, "constant_b": True})
-    return ReadyCall(weight, names, form, learns, operands, operands.cuda, form.lock, calls)
+    return ReadyCall(weight, names, form, learns, operands, calls)

@@ -224,7 +224,7 @@ class SparseLinear24(SparseState):
             and is_plain_eager()  # before is_plain, which cannot be traced
             and is_plain(input)
             and input.dim() > 1
-            and (input.is_cuda if ready.cuda else input.is_cpu)
+            and (input.is_cuda if ready.operands.cuda else input.is_cpu)
             and ready.is_current(parameters := self._parameters, self._buffers)
             and "bias" in parameters  # FSDP1 removes it for the time of a forward
         ):
@@ -235,9 +235,9 @@ class SparseLinear24(SparseState):
                 call, early = ready.calls
                 if self._constant is not None and self._loads_early():
                     call = early
-                if not ready.cuda:
+                if not ready.operands.cuda:
                     return call(input, bias)
-                with ready.lock:
+                with ready.form.lock:
                     return call(input, bias)
         if _compiling():
             return self._multiply(input)

@@ -146,8 +146,7 @@ def test_the_prepared_call_of_a_sparse_layer(monkeypatch):
         def noted(name, call, calls=calls):
             return lambda *arguments: calls.append(name) or call(*arguments)
 
-        ready = layer._ready._replace(calls=(noted("waits", waits), noted("early", loads)))
-        layer._ready = ready
+        layer._ready.calls = noted("waits", waits), noted("early", loads)
         assert torch.equal(layer(X), expected) and calls == ["early"]
         layer.constant_weights = False
         assert torch.equal(layer(X), expected) and calls == ["early", "waits"]

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,8 @@ def metadata_argument(metadata: Tensor, tiles: Tensor | None) -> Tensor:
     return metadata if tiles is None else tiles
 
 
-class Operands(NamedTuple):
+@dataclass(slots=True)
+class Operands:
     """The arguments of the operator for a SparseTensor24."""
 
     keys: Any  # the dispatch key of its device
@@ -111,8 +113,13 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
         operands = operands_of(w)
         if operands is None:
             return NotImplemented
-        keys, cuda, values, _address, columns, sparse = operands
-        if not (x.is_cuda if cuda else x.is_cpu):
+        keys, values, columns, sparse = (
+            operands.keys,
+            operands.values,
+            operands.columns,
+            operands.sparse,
+        )
+        if not (x.is_cuda if operands.cuda else x.is_cpu):
             return NotImplemented
         if values.dtype is _f32:
             if epilogue.precision not in (None, "high") or w.pattern != default_pattern(_f32):
