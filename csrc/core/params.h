@@ -188,29 +188,33 @@ struct Slices {
 // Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
 enum class TmaStore : std::uint8_t { none, rows, columns };
 
+// What a CTA reads first comes first, in as few lines of the constant cache as possible. TMA reads
+// the maps itself.
 struct TmaParams {
-  TensorMap a;
-  TensorMap b;
-  TensorMap edge_a;  // of K-major operands: boxes of edge_rows_a, edge_rows_b
-  TensorMap edge_b;
-  TensorMap out;  // read where tma_store is not `none`
-  Epilogue epilogue;
   Extent extent;
   Tiling tiling;
-  ScaleVector scale_a;  // of block-scaled kernels
-  ScaleVector scale_b;
-  SplitFp32Params split;
-  SparseParams sparse;
   std::int32_t edge_rows_a;  // GemmConfig::edge_rows_a
   std::int32_t edge_rows_b;
   bool a_batched;  // false: one matrix serves every batch
   bool b_batched;
   TmaStore tma_store;
-  Slices slices;
   // The operand that the kernel before this one does not write. Its first loads do not wait for
   // that kernel.
   ConstantOperand constant;
+  Slices slices;
   PackedParams packed;
+  SparseParams sparse;
+  ScaleVector scale_a;  // of block-scaled kernels
+  ScaleVector scale_b;
+  Epilogue epilogue;
+  SplitFp32Params split;
+  TensorMap a;
+  TensorMap b;
+  // Of K-major operands: boxes of edge_rows_a, edge_rows_b. An operand whose first tile is its last
+  // one has the map of the edge in `a` or `b`.
+  TensorMap edge_a;
+  TensorMap edge_b;
+  TensorMap out;  // read where tma_store is not `none`
 };
 
 // Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).

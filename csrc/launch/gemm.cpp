@@ -117,18 +117,21 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
     return operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b, rows,
                        config.tile_k() / run.cluster);
   };
-  params.b = map_b(config.box_rows_b(run.cluster));
-  // The producer copies a packed weight by its address.
-  params.a = config.has_packed_weight() ? params.b
-             : config.is_sparse()       ? values_map(run, a, problem)
-                                        : map_a(config.tile_m());
   params.edge_rows_a = config.edge_rows_a(problem.m);
   params.edge_rows_b = config.edge_rows_b(problem.n);
   const bool edge_a = major_a(config.layout) == Major::K && !config.has_packed_weight() &&
                       params.edge_rows_a != config.tile_m();
   const bool edge_b = major_b(config.layout) == Major::K && params.edge_rows_b != config.loaded_n();
-  params.edge_a = edge_a ? map_a(params.edge_rows_a) : params.a;
-  params.edge_b = edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
+  // Each map is encoded only if a tile reads it.
+  const bool only_edge_a = edge_a && problem.m < config.tile_m();
+  const bool only_edge_b = edge_b && problem.n < config.tile_n();
+  params.b = map_b(only_edge_b ? params.edge_rows_b / run.cluster : config.box_rows_b(run.cluster));
+  // The producer copies a packed weight by its address.
+  params.a = config.has_packed_weight() ? params.b
+             : config.is_sparse()       ? values_map(run, a, problem)
+                                        : map_a(only_edge_a ? params.edge_rows_a : config.tile_m());
+  params.edge_a = edge_a && !only_edge_a ? map_a(params.edge_rows_a) : params.a;
+  params.edge_b = edge_b && !only_edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
 }
 
 SparseParams metadata(const GemmConfig& config, const Problem& problem) {

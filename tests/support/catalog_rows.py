@@ -121,6 +121,8 @@ KINDS = (
     Kind("one_row", lambda m, n, k, s: (1, n + 7, k + 9)),
     Kind("one_column", lambda m, n, k, s: (m + 7, 1, k + 9)),
     Kind("batch", lambda m, n, k, s: (m + 1, n // 2 + 3, k + 7), "padded", (5,)),
+    # The only tile of each matrix is an edge in both directions.
+    Kind("batch_of_edges", lambda m, n, k, s: (m // 2 + 1, n // 2 + 5, 2 * k + 5), "padded", (3,)),
     Kind("batch_whole", lambda m, n, k, s: (m, n, 2 * k), "contiguous", (3,)),
     Kind("batch_of_one_a", lambda m, n, k, s: (m + 2, n + 8, k + 8), "padded", (4,), "a"),
     Kind("batch_of_one_b", lambda m, n, k, s: (m // 2, n + 8, k + 8), "padded", (4,), "b"),
@@ -131,6 +133,7 @@ CLUSTERS = (
     Kind("cluster", lambda m, n, k, s: (3 * m - 16, 2 * n + 16, (s + 2) * k), "contiguous"),
     Kind("cluster_ragged", lambda m, n, k, s: (4 * m + 5, 2 * n + 13, 2 * k + 9), "odd_pitch"),
     Kind("cluster_batch", lambda m, n, k, s: (m + 1, 2 * n + 8, 2 * k), "padded", (3,)),
+    Kind("cluster_of_one_edge", lambda m, n, k, s: (m // 2 + 1, n // 2 + 5, 3 * k), "padded", (3,)),
     # 5 x 14 clusters of four are more than the 30 that run at one time.
     Kind("cluster_waves", lambda m, n, k, s: (18 * m - 5, 14 * n - 8, 2 * k), "contiguous"),
 )

@@ -53,9 +53,10 @@ struct Frame {
     if (cluster.size > 1) ptx::cluster_wait();
     ptx::wait_for_prerequisites();
   }
-  // A thread calls this before it loads what other kernels may write. The next kernel may start
-  // after that: so when it runs, the kernels before this one have completed, and it can load at
-  // once what this kernel does not write.
+  // A thread calls this before it loads what other kernels may write, unless the kernel lets the
+  // next one start later (sm90/kernel.cuh). The next kernel may start after that: so when it runs,
+  // the kernels before this one have completed, and it can load at once what this kernel does not
+  // write.
   __device__ static void begin_loads() {
     ptx::wait_for_prerequisites();
     ptx::launch_dependents();

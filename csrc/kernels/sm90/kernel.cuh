@@ -5,6 +5,8 @@
 //   warpgroup 1, 2, ..: 64-row blocks of the tile; GemmConfig::k_groups: 3, 4 as 1, 2
 #pragma once
 
+#include <cstddef>
+
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/sm90/cluster_sum.cuh"
@@ -14,7 +16,9 @@
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
 #include "ptx/cluster.cuh"
+#include "ptx/dependent.cuh"
 #include "ptx/elect.cuh"
+#include "ptx/parameters.cuh"
 #include "ptx/tma.cuh"
 #include "tile/code_pairs.cuh"
 #include "tile/packed_reader.cuh"
@@ -29,6 +33,9 @@ struct Gemm {
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   // The rolled epilogue reads the bias and the scales from global memory.
   static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
+  // The next kernel may start when a CTA has issued its last load. Before that, this CTA leaves no
+  // shared memory for another one. docs/dev/kernels/frame.md says what kernels gain.
+  static constexpr bool kTriggersLate = kConfig.mainloop == tcgemm::Mainloop::dense;
   // The other mainloops have no registers for the vector.
   static constexpr bool kLoadsVectorAhead =
       kSharesVector && (kConfig.mainloop == tcgemm::Mainloop::dense || kConfig.promotes());
@@ -87,6 +94,9 @@ struct Gemm {
       return load(params, shared, cluster);
     }
     Frame::start(cluster);
+    // The last warp has nothing to do meanwhile, unless it loads scales.
+    if constexpr (!kConfig.block_scaled())
+      if (threadIdx.x / 32 == 3) ptx::warm_parameters<offsetof(TmaParams, split)>(params);
     Frame::finish_start(cluster);
     [[maybe_unused]] const int warp = threadIdx.x / 32 - 1;
     if constexpr (kConfig.block_scaled()) load_scales(params, shared, cluster, warp);
@@ -137,7 +147,10 @@ struct Gemm {
         const int ahead = is_constant ? min(k_blocks, kConfig.stages) : 0;
         for (int i = 0; i < ahead; ++i)
           producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
-        Frame::begin_loads();
+        if constexpr (kTriggersLate)
+          ptx::wait_for_prerequisites();
+        else
+          Frame::begin_loads();
         for (int i = 0; i < ahead; ++i, ++k_block) {
           producer.load_other(shared.stage(i), shared.barriers.full(i), k_block);
           state.advance();
@@ -153,6 +166,7 @@ struct Gemm {
       advance();
     };
     Frame::for_each_tile(params, cluster, load_tile);
+    if constexpr (kTriggersLate) ptx::launch_dependents();
     // A CTA must outlive its peer's arrivals on its barriers: wait until every stage is empty.
     if (cluster.size > 1) {
       for (int stage = 0; stage < kConfig.stages; ++stage) {

@@ -100,8 +100,8 @@ struct TmaProducer {
     const bool edge_b = kHasEdgeB && col + kConfig.tile_n() > params.extent.n;
     // The last CTAs of a cluster may have no row inside.
     const int edge_rows_a = row < params.extent.m ? params.edge_rows_a : 0;
-    map_a_ = ptx::in_register(edge_a ? &params.edge_a : &params.a);
-    map_b_ = ptx::in_register(edge_b ? &params.edge_b : &params.b);
+    map_a_ = ptx::in_register(edge_a && row != 0 ? &params.edge_a : &params.a);
+    map_b_ = ptx::in_register(edge_b && col != 0 ? &params.edge_b : &params.b);
     rows_a_ = edge_a ? edge_rows_a : kConfig.tile_m();
     rows_b_ = edge_b ? params.edge_rows_b : kConfig.loaded_n();
   }
