@@ -308,6 +308,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   if (!may_divide(config, problem, device, division)) return std::nullopt;
   const int slices = division.slices;
   const bool cluster_adds = division.cluster_adds;
+  if (cluster_adds && cluster > 1) return std::nullopt;  // its CTAs share no operand
   const bool another_adds = slices > 1 && !cluster_adds;
   const Problem stored =
       another_adds ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;

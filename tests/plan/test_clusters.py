@@ -28,10 +28,14 @@ def test_a_name_may_ask_for_a_cluster():
         assert (fields["kernel"], fields["cluster"], fields["tiles_m"]) == (name, size, tiles)
 
 
-@pytest.mark.parametrize("kernel", ("128x256x64_w2_s4_tn@3", "128x256x64_w2_s4_tn@", "sm80@2"))
+@pytest.mark.parametrize(
+    "kernel",
+    ("128x256x64_w2_s4_tn@3", "128x256x64_w2_s4_tn@", "sm80@2", "64x64x64_w1_s12_tn@2/2c"),
+)
 def test_a_cluster_that_no_kernel_has_is_refused(kernel):
+    """The CTAs of a cluster that adds slices (2c) share no operand."""
     with pytest.raises(RuntimeError, match=f"under the filter '{kernel}'"):
-        plan(64, 64, 64, kernel=kernel)
+        plan(64, 64, 128, kernel=kernel)
 
 
 @pytest.mark.parametrize("problem", MEASURED, ids=lambda problem: "x".join(map(str, problem)))
