@@ -113,12 +113,7 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
         operands = operands_of(w)
         if operands is None:
             return NotImplemented
-        keys, values, columns, sparse = (
-            operands.keys,
-            operands.values,
-            operands.columns,
-            operands.sparse,
-        )
+        keys, values, sparse = operands.keys, operands.values, operands.sparse
         if not (x.is_cuda if operands.cuda else x.is_cpu):
             return NotImplemented
         if values.dtype is _f32:
@@ -127,7 +122,7 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
             epilogue = epilogue.with_precision("high")
         if op.weight and c is None and residual is None and epilogue is DEFAULT:
             return linear24(keys, values, sparse, x, bias)
-        a, b, forms = (values, x, (sparse,)) if left else (x, columns, (None, sparse))
+        a, b, forms = (values, x, (sparse,)) if left else (x, operands.columns, (None, sparse))
         tensors = (a, b, None, None, c, bias, residual, *_NO_SCALES, *forms)
         if epilogue is DEFAULT:
             return scaled_mm(keys, *tensors)
