@@ -13,9 +13,8 @@ import torch
 import tcgemm
 from tcgemm import _library
 
+from support.installed import copy_package
 from support.programs import last_error
-
-PACKAGE = Path(tcgemm.__file__).resolve().parent
 
 
 def run(script, library=None):
@@ -41,7 +40,7 @@ def test_a_missing_library(tmp_path):
 
 def unbuilt_checkout(folder):
     """A copy of the package without a library, with a setup.py beside it."""
-    shutil.copytree(PACKAGE, folder / "tcgemm", ignore=shutil.ignore_patterns("*.so"))
+    copy_package(folder)
     (folder / "setup.py").touch()
     return folder
 
@@ -132,15 +131,15 @@ except ImportError as error:
 @pytest.mark.parametrize("own_library", [True, False])
 def test_a_second_copy_of_the_package(tmp_path, own_library):
     """Loading its library would end the process in torch's registration, before main even ends."""
-    shutil.copytree(PACKAGE, tmp_path / "tcgemm", ignore=shutil.ignore_patterns("*.so"))
+    package = copy_package(tmp_path)
     prepare = ""
     if own_library:
-        shutil.copy(_library.path(), tmp_path / "tcgemm" / "libtcgemm.so")
+        shutil.copy(_library.path(), package / "libtcgemm.so")
         prepare = "import os; del os.environ['TCGEMM_LIBRARY']"
     code, line = run(SECOND.format(folder=str(tmp_path), prepare=prepare))
     assert code == 1, line
     assert line.startswith("ImportError: tcgemm's operators are registered in this process already")
-    assert str(tmp_path / "tcgemm") in line and "import one copy" in line
+    assert str(package) in line and "import one copy" in line
 
 
 def test_the_library_may_be_loaded_before_the_package():

@@ -8,16 +8,25 @@ from pathlib import Path
 
 import tcgemm
 
+PACKAGE = Path(tcgemm.__file__).parent
+
+
+def copy_package(folder: Path) -> Path:
+    """Copies tcgemm/ into `folder`, without libraries, and returns the copy.
+
+    __pycache__ stays behind: other processes write temporary files there at any time.
+    """
+    ignored = shutil.ignore_patterns("__pycache__", "*.so")
+    return shutil.copytree(PACKAGE, folder / "tcgemm", ignore=ignored)
+
 
 class Installed:
     """The package in a folder of its own; `run` starts a program beside it."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        source = Path(tcgemm.__file__).parent
-        ignored = shutil.ignore_patterns("__pycache__", "*.so")
-        package = shutil.copytree(source, folder / "site" / "tcgemm", ignore=ignored)
-        for library in source.glob("*.so"):
+        package = copy_package(folder / "site")
+        for library in PACKAGE.glob("*.so"):
             (package / library.name).symlink_to(library)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess:
