@@ -138,7 +138,14 @@ def stored(kind):
 def test_a_signal_in_a_process_of_its_own():
     shapes = ",".join(f"16x16x{8 * k}" for k in range(1, 400))
     command = [sys.executable, "-m", "tcgemm", "compare", "--shapes", shapes, *SMALL]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background jobs ignore SIGINT, and so would this process.
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     first = next(line for line in process.stderr if line.startswith("3 of "))
     process.send_signal(signal.SIGINT)
     text, errors = process.communicate(timeout=60)

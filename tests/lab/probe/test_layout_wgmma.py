@@ -158,6 +158,7 @@ def test_every_element_has_one_place():
 
 
 @pytest.mark.skipif(not (sass.tool("ptxas") and sass.tool("nvdisasm")), reason="needs ptxas")
+@pytest.mark.nightly
 def test_the_kernels_have_one_product():
     for mma in EVERY:
         for from_registers in (True, False):
