@@ -12,21 +12,17 @@ import re
 import sys
 from pathlib import Path
 
-import tcgemm
+from tcgemm import _shipped
 from tcgemm.measure import command_line
 
-PACKAGE = Path(tcgemm.__file__).resolve().parent
-# Of a checkout, and of a wheel.
-FOLDERS = (PACKAGE.parent / "benchmarks" / "notebooks", PACKAGE / "notebooks")
+FOLDERS = _shipped.folders("benchmarks/notebooks", "notebooks")
 PAGES = "https://github.com/tcgemm/tcgemm/blob/main/docs/"
 
 
 def paths() -> dict[Path, Path]:
     """{path inside of the folder: path} of the notebooks; RuntimeError if there are none."""
-    for folder in FOLDERS:
-        if found := sorted(folder.rglob("*.ipynb")):
-            return {path.relative_to(folder): path for path in found}
-    raise RuntimeError(f"There are no notebooks in {FOLDERS[0]} or {FOLDERS[1]}.")
+    folder = _shipped.folder(FOLDERS, "**/*.ipynb", "notebooks")
+    return {path.relative_to(folder): path for path in sorted(folder.rglob("*.ipynb"))}
 
 
 def title(path: Path) -> str:

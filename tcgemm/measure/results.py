@@ -45,6 +45,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tcgemm import _shipped
 from tcgemm.version import __version__
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ BUSY = "busy_samples"  # a fact of a row
 FAR = 20  # a ratio beyond this factor, or below one over it, does not stand without a sentence
 CLOSE = 0.10  # relative: a ratio this near to a limit is not clear after a short look
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Of a checkout, and of a wheel.
-RECORDED = (CHECKOUT / "benchmarks" / "results", Path(__file__).parent / "recorded")
+RECORDED = _shipped.folders("benchmarks/results", "measure/recorded")
 
 
 def case_of(row: Row) -> Row:

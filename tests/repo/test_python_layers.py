@@ -19,9 +19,10 @@ from tcgemm.ops.operators import PLAIN
 from support.source_tree import ROOT, cycle, tree
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
+BASE = ("_driver", "_library", "_plots", "_shipped", "_tables", "dtypes", "published", "typing")
 # The lowest first. A package imports from itself and from the layers below its own.
 LAYERS = (
-    ("_driver", "_library", "_plots", "_tables", "dtypes", "published", "typing", "version"),
+    (*BASE, "version"),
     ("ops",),
     ("info", "operands", "override"),
     ("emulate", "nn", "packed", "sparse_cutlass"),

@@ -1,6 +1,6 @@
 """The sources of the kernels, one idea a file, and what a step changes.
 
-A checkout has them in csrc/lab, a wheel in tcgemm/lab/ladder/csrc, where setup.py puts them.
+A checkout has them in csrc/lab, a wheel in tcgemm/lab/ladder/csrc.
 """
 
 from __future__ import annotations
@@ -8,19 +8,16 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from tcgemm._library import PACKAGE
+from tcgemm import _shipped
 
+FOLDERS = _shipped.folders("csrc/lab", "lab/ladder/csrc")
 SUFFIX = ".cu"
 CONTEXT = 2  # lines around a change
 
 
 def folder() -> Path:
     """Where the sources are; RuntimeError if this installation has none."""
-    folders = (PACKAGE.parent / "csrc" / "lab", PACKAGE / "lab" / "ladder" / "csrc")
-    for path in folders:
-        if any(path.glob(f"*{SUFFIX}")):
-            return path
-    raise RuntimeError(f"There are no sources of the ladders in {folders[0]} or {folders[1]}.")
+    return _shipped.folder(FOLDERS, f"*{SUFFIX}", "sources of the ladders")
 
 
 def names() -> list[str]:

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from tcgemm import _shipped
 from tcgemm.lab.ladder import sources
 
 from support.source_tree import ROOT
@@ -20,7 +21,7 @@ def place(request, tmp_path, monkeypatch):
         "wheel": package / "lab" / "ladder" / "csrc",
     }
     shutil.copytree(CSRC, parts[request.param])
-    monkeypatch.setattr(sources, "PACKAGE", package)
+    monkeypatch.setattr(sources, "FOLDERS", tuple(parts.values()))
     return parts[request.param]
 
 
@@ -32,7 +33,9 @@ def test_sources_are_found_in_a_checkout_and_in_a_wheel(place):
 
 
 def test_without_sources_a_sentence_names_both_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "PACKAGE", tmp_path / "tcgemm")
+    monkeypatch.setattr(_shipped, "PACKAGE", tmp_path / "tcgemm")
+    folders = _shipped.folders("csrc/lab", "lab/ladder/csrc")
+    monkeypatch.setattr(sources, "FOLDERS", folders)
     with pytest.raises(RuntimeError, match=r"csrc/lab or .*tcgemm/lab/ladder/csrc\.$"):
         sources.source("004_1_0")
 

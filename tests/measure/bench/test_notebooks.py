@@ -10,6 +10,7 @@ from tcgemm import cli
 from tcgemm.cli import notebooks
 
 from support.samples import some
+from support.source_tree import ROOT
 
 
 @some("name", sorted(run_notebooks.PATHS), ["quickstart"])
@@ -48,7 +49,7 @@ def test_the_command_copies_them(tmp_path, capsys):
         for link in links(path):
             assert link.startswith("https://") or (path.parent / link).is_file(), (path, link)
     pages = [link for path in folder.rglob("*.ipynb") for link in links(path) if "/docs/" in link]
-    root = notebooks.PACKAGE.parent
+    root = ROOT
     names = [link.split("/blob/main/")[1] for link in pages]
     assert names and all((root / name).is_file() for name in names)
 
