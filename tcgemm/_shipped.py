@@ -15,11 +15,12 @@ def folders(of_checkout: str, of_wheel: str) -> tuple[Path, Path]:
     return PACKAGE.parent / of_checkout, PACKAGE / of_wheel
 
 
-def folder(places: tuple[Path, Path], pattern: str, kind: str) -> Path:
-    """The first of the places that has files of a pattern; RuntimeError if none has.
+def folder(of_checkout: str, of_wheel: str, pattern: str, kind: str) -> Path:
+    """The first of these folders that has files of a pattern; RuntimeError if none has.
 
     kind: what the files are, for the error.
     """
+    places = folders(of_checkout, of_wheel)
     for place in places:
         if any(place.glob(pattern)):
             return place

@@ -15,13 +15,12 @@ from pathlib import Path
 from tcgemm import _shipped
 from tcgemm.measure import command_line
 
-FOLDERS = _shipped.folders("benchmarks/notebooks", "notebooks")
 PAGES = "https://github.com/tcgemm/tcgemm/blob/main/docs/"
 
 
 def paths() -> dict[Path, Path]:
     """{path inside of the folder: path} of the notebooks; RuntimeError if there are none."""
-    folder = _shipped.folder(FOLDERS, "**/*.ipynb", "notebooks")
+    folder = _shipped.folder("benchmarks/notebooks", "notebooks", "**/*.ipynb", "notebooks")
     return {path.relative_to(folder): path for path in sorted(folder.rglob("*.ipynb"))}
 
 

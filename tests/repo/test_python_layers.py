@@ -19,10 +19,19 @@ from tcgemm.ops.operators import PLAIN
 from support.source_tree import ROOT, cycle, tree
 
 PACKAGE = Path(tcgemm.__file__).resolve().parent
-BASE = ("_driver", "_library", "_plots", "_shipped", "_tables", "dtypes", "published", "typing")
 # The lowest first. A package imports from itself and from the layers below its own.
 LAYERS = (
-    (*BASE, "version"),
+    (
+        "_driver",
+        "_library",
+        "_plots",
+        "_shipped",
+        "_tables",
+        "dtypes",
+        "published",
+        "typing",
+        "version",
+    ),
     ("ops",),
     ("info", "operands", "override"),
     ("emulate", "nn", "packed", "sparse_cutlass"),

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from tcgemm import _shipped
 
-FOLDERS = _shipped.folders("csrc/lab", "lab/ladder/csrc")
 SUFFIX = ".cu"
 CONTEXT = 2  # lines around a change
 
 
 def folder() -> Path:
     """Where the sources are; RuntimeError if this installation has none."""
-    return _shipped.folder(FOLDERS, f"*{SUFFIX}", "sources of the ladders")
+    return _shipped.folder("csrc/lab", "lab/ladder/csrc", f"*{SUFFIX}", "sources of the ladders")
 
 
 def names() -> list[str]:

@@ -21,7 +21,7 @@ def place(request, tmp_path, monkeypatch):
         "wheel": package / "lab" / "ladder" / "csrc",
     }
     shutil.copytree(CSRC, parts[request.param])
-    monkeypatch.setattr(sources, "FOLDERS", tuple(parts.values()))
+    monkeypatch.setattr(_shipped, "PACKAGE", package)
     return parts[request.param]
 
 
@@ -34,8 +34,6 @@ def test_sources_are_found_in_a_checkout_and_in_a_wheel(place):
 
 def test_without_sources_a_sentence_names_both_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(_shipped, "PACKAGE", tmp_path / "tcgemm")
-    folders = _shipped.folders("csrc/lab", "lab/ladder/csrc")
-    monkeypatch.setattr(sources, "FOLDERS", folders)
     with pytest.raises(RuntimeError, match=r"csrc/lab or .*tcgemm/lab/ladder/csrc\.$"):
         sources.source("004_1_0")
 

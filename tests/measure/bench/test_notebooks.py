@@ -6,8 +6,7 @@ import re
 import pytest
 
 from benchmarks import run_notebooks
-from tcgemm import cli
-from tcgemm.cli import notebooks
+from tcgemm import _shipped, cli
 
 from support.samples import some
 from support.source_tree import ROOT
@@ -49,9 +48,8 @@ def test_the_command_copies_them(tmp_path, capsys):
         for link in links(path):
             assert link.startswith("https://") or (path.parent / link).is_file(), (path, link)
     pages = [link for path in folder.rglob("*.ipynb") for link in links(path) if "/docs/" in link]
-    root = ROOT
     names = [link.split("/blob/main/")[1] for link in pages]
-    assert names and all((root / name).is_file() for name in names)
+    assert names and all((ROOT / name).is_file() for name in names)
 
 
 def test_the_command_overwrites_nothing_unasked(tmp_path, capsys):
@@ -70,6 +68,6 @@ def test_the_command_lists_them(capsys):
 
 
 def test_an_installation_without_notebooks(monkeypatch, tmp_path):
-    monkeypatch.setattr(notebooks, "FOLDERS", (tmp_path, tmp_path / "other"))
+    monkeypatch.setattr(_shipped, "PACKAGE", tmp_path / "tcgemm")
     with pytest.raises(RuntimeError, match="There are no notebooks in"):
         cli.main(["notebooks"])
