@@ -14,10 +14,7 @@ class Values {
   T after(std::int64_t batch, std::int64_t row, std::int64_t col, T value) const {
     const std::int64_t at = (batch * e_.m + row) * e_.n + col;
     value = scaled(batch * e_.m + row, batch * e_.n + col, value);
-    if (e_.c) {
-      const T c = element(e_.c, at), beta = T(e_.beta);
-      value = e_.c_rounds ? value + beta * c : std::fma(beta, c, value);
-    }
+    if (e_.c) value = std::fma(T(e_.beta), element(e_.c, at), value);
     if (e_.bias) value += element(e_.bias, at);
     if (e_.relu) value = value < 0 ? T(0) : value;
     if (e_.residual) value += element(e_.residual, at);

@@ -9,8 +9,7 @@ namespace tcgemm::emulate {
 // term that is absent.
 struct Epilogue {
   std::int32_t is_f64;
-  std::int32_t swap_ab;   // the kernel computes the transpose, so its rows are columns here
-  std::int32_t c_rounds;  // beta * c is rounded before it is added; otherwise an FMA adds it
+  std::int32_t swap_ab;  // the kernel computes the transpose, so its rows are columns here
   std::int32_t relu;
   double alpha, beta;
   std::int64_t batch, m, n;

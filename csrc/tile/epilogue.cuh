@@ -8,6 +8,7 @@
 #include "catalog.h"
 #include "core/params.h"
 #include "ptx/convert.cuh"
+#include "ptx/fma.cuh"
 #include "ptx/prefetch.cuh"
 #include "tile/activation.cuh"
 
@@ -127,6 +128,18 @@ __device__ inline void activate_all(Activation activation, bool, std::int32_t (&
   for (std::int32_t& x : v) x = max(x, 0);
 }
 
+// value + factor * x with one rounding, so that no bit depends on how x is read.
+__device__ __forceinline__ float add_product(float value, float factor, float x) {
+  return ptx::fma(factor, x, value);
+}
+__device__ __forceinline__ double add_product(double value, double factor, double x) {
+  return ptx::fma(factor, x, value);
+}
+__device__ __forceinline__ std::int32_t add_product(std::int32_t value, std::int32_t factor,
+                                                    std::int32_t x) {
+  return value + factor * x;
+}
+
 // T is int32 with s32 sources, which only s32 results have. f64 values read f64 sources and all
 // other ones; float values read all but f64 sources.
 template <class T>
@@ -177,8 +190,10 @@ __device__ inline void add_pairs(const TensorRef& source, T factor, std::int64_t
 #pragma unroll
     for (int j = 0; j < kBlocks; ++j) {
       const auto pair = half == 1 && source.stride_row == 0 ? pairs[0][j] : pairs[half][j];
-      v[4 * j + 2 * half] += factor * pair.x;
-      v[4 * j + 2 * half + 1] += factor * pair.y;
+      T& first = v[4 * j + 2 * half];
+      T& second = v[4 * j + 2 * half + 1];
+      first = add_product(first, factor, T(pair.x));
+      second = add_product(second, factor, T(pair.y));
     }
   }
 }
@@ -195,8 +210,10 @@ __device__ inline void add_column_pairs(const TensorRef& source, T factor, std::
     pairs[i] = load_pair<kType>(source.data, offset + (i / 2 * 8 + i % 2) * source.stride_col);
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) {
-    v[i / 2 * 4 + i % 2] += factor * pairs[i].x;
-    v[i / 2 * 4 + i % 2 + 2] += factor * pairs[i].y;
+    T& upper = v[i / 2 * 4 + i % 2];
+    T& lower = v[i / 2 * 4 + i % 2 + 2];
+    upper = add_product(upper, factor, T(pairs[i].x));
+    lower = add_product(lower, factor, T(pairs[i].y));
   }
 }
 
@@ -208,10 +225,9 @@ __device__ inline void add_column_vector(const TensorRef& source, T factor, std:
 #pragma unroll
   for (int half = 0; half < 2; ++half)
     if (window.holds(half))
-      rows[half] =
-          factor * load_element<T>(source, offset + window.lane_rows[half] * source.stride_row);
+      rows[half] = load_element<T>(source, offset + window.lane_rows[half] * source.stride_row);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] += rows[i / 2 % 2];
+  for (int i = 0; i < kCount; ++i) v[i] = add_product(v[i], factor, rows[i / 2 % 2]);
 }
 
 // v += factor * source for any strides, also at the edge of the matrix.
@@ -224,9 +240,10 @@ __device__ inline void add_elements(const TensorRef& source, T factor, std::int6
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (window.holds(i / 2) && col + i % 2 < window.cols)
-        v[i] +=
-            factor * load_element<T>(source, offset + window.lane_rows[i / 2] * source.stride_row +
-                                                 i % 2 * source.stride_col);
+        v[i] = add_product(
+            v[i], factor,
+            load_element<T>(source, offset + window.lane_rows[i / 2] * source.stride_row +
+                                        i % 2 * source.stride_col));
     }
     rotate<4>(v);
   }
@@ -273,6 +290,7 @@ __device__ inline void add_source(const TensorRef& source, T factor, const Windo
 // goes to L1, a matrix to L2.
 __device__ inline void prefetch(const Epilogue& epilogue, const Window& window, int columns) {
   constexpr int kCacheLine = 128;  // bytes
+  if (window.cols <= 0) return;    // the last CTAs of a cluster may have no column inside
 #pragma unroll 1
   for (int i = 0; i < kSources; ++i) {
     const TensorRef& source = epilogue.sources[i];

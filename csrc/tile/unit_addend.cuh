@@ -45,8 +45,8 @@ struct UnitAddend {
         values = is_f16 ? ptx::unpack_f16(word) : ptx::unpack_bf16(word);
       else
         values = ptx::unpack(is_f16, word);
-      v[i] += factor * values.x;
-      v[i + 1] += factor * values.y;
+      v[i] = add_product(v[i], factor, values.x);
+      v[i + 1] = add_product(v[i + 1], factor, values.y);
     }
   }
 

@@ -15,7 +15,7 @@ class _Epilogue(ctypes.Structure):
     """tcgemm::emulate::Epilogue of csrc/emulate/epilogue.h."""
 
     _fields_ = [
-        *((name, ctypes.c_int32) for name in ("is_f64", "swap_ab", "c_rounds", "relu")),
+        *((name, ctypes.c_int32) for name in ("is_f64", "swap_ab", "relu")),
         *((name, ctypes.c_double) for name in ("alpha", "beta")),
         *((name, ctypes.c_int64) for name in ("batch", "m", "n")),
         *((name, ctypes.c_void_p) for name in ("values", "scale_a", "scale_b")),
@@ -72,12 +72,9 @@ class Terms:
             read["scale_a"] = _scale(self.scale_a, shape[:-1], -1)
         if self.scale_b is not None:
             read["scale_b"] = _scale(self.scale_b, (*shape[:-2], shape[-1]), -2)
-        along = -2 if swap_ab else -1  # the columns of the kernel's result
-        column = self.c is not None and (self.c.dim() < -along or self.c.shape[along] == 1)
         call = _Epilogue(
             is_f64=dtype is torch.float64,
             swap_ab=swap_ab,
-            c_rounds=column,
             relu=self.relu,
             alpha=self.alpha,
             beta=self.beta,
