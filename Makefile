@@ -84,7 +84,7 @@ test-gpu: $(library) ## the GPU tests, in at most 8 processes; a missing GPU fai
 	TCGEMM_REQUIRE_GPU=1 $(python) -m pytest -m alone -n 0 $(PYTEST_FLAGS)
 
 # FAMILIES= takes every kernel family.
-FAMILIES ?= prepare quantize passes24 sums e4m3 s8
+FAMILIES ?= prepare quantize passes24 sums e4m3 s8 columns_bf16
 sanitize: $(library) ## compute-sanitizer on a GPU, memcheck and racecheck; FAMILIES="e4m3 s8"
 	$(python) tests/support/compute_sanitizer.py $(FAMILIES)
 

@@ -20,6 +20,7 @@ using Layouts = unsigned;
 constexpr Layouts only(Layout layout) { return 1u << int(layout); }
 inline constexpr Layouts kAll = (1u << kLayouts) - 1;
 inline constexpr Layouts kKMajorA = only(Layout::TN) | only(Layout::NN);
+inline constexpr Layouts kKMajorB = only(Layout::TN) | only(Layout::TT);
 
 // The types of a product, and the bits of a packed weight.
 struct Operands {
@@ -59,8 +60,10 @@ struct ConfigFamily {
 inline constexpr ConfigFamily kFamilies[] = {
     {sm90a, dense, kBf16, kSm90, kAll},
     {sm90a, dense, kBf16, kSm90Narrow},
+    {sm90a, dense, kBf16, kSm90Columns, kKMajorB},
     {sm90a, dense, kF16, kSm90, kAll},
     {sm90a, dense, kF16, kSm90Narrow},
+    {sm90a, dense, kF16, kSm90Columns, kKMajorB},
     {sm90a, dense, kF16Sums, kSm90F16, kAll},
     {sm90a, dense, kTf32, kSm90},
     {sm90a, dense, kTf32, kSm90Narrow},
@@ -239,7 +242,10 @@ constexpr bool matches(std::string_view text, std::string_view filter) {
 #ifndef TCGEMM_KERNELS
 #define TCGEMM_KERNELS ""
 #endif
-constexpr bool selected(const GemmConfig& config) { return matches(name(config), TCGEMM_KERNELS); }
+constexpr bool selected(const GemmConfig& config) {
+  constexpr std::string_view kFilter = TCGEMM_KERNELS;
+  return kFilter.empty() || matches(name(config), kFilter);
+}
 
 // Is the code of the row in this build? TCGEMM_KERNELS and TCGEMM_ARCHES select it; code_on says
 // which GPUs run it.

@@ -9,16 +9,17 @@ namespace tcgemm {
 // kernel for each path that its config supports (GemmConfig::has_kernel): one kernel with all of
 // them spills registers, and its instructions miss the caches. The planner chooses the path.
 enum class EpiloguePath : std::uint8_t {
-  direct,  // none: the accumulators are the result. A part of the rolled kernel
-  plain,   // scales of 8-bit operands, a bias and relu: tile/unrolled.cuh
-  fused,   // the same, any activation, and c or the residual: tile/unrolled.cuh
-  rolled,  // every term, 16 rows x some columns at a time: tile/store.cuh
+  direct,   // none: the accumulators are the result. A part of the rolled kernel
+  plain,    // scales of 8-bit operands, a bias and relu: tile/unrolled.cuh
+  fused,    // the same, any activation, and c or the residual: tile/unrolled.cuh
+  rolled,   // every term, 16 rows x some columns at a time: tile/store.cuh
+  columns,  // a column-major result, and every term but zero points: tile/transposed.cuh
 };
 
-inline constexpr int kEpiloguePaths = 4;
+inline constexpr int kEpiloguePaths = 5;
 
 constexpr const char* name(EpiloguePath path) {
-  constexpr const char* names[kEpiloguePaths] = {"direct", "plain", "fused", "rolled"};
+  constexpr const char* names[kEpiloguePaths] = {"direct", "plain", "fused", "rolled", "columns"};
   return names[static_cast<int>(path)];
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/arch.h"
+#include "core/cluster_shape.h"
 #include "core/dtype.h"
 #include "core/epilogue_path.h"
 #include "core/layout.h"
@@ -28,8 +29,7 @@ inline constexpr int kBoxColumns = 64;
 inline constexpr int kStagingBytes = kBoxRows * 128;
 // The shared memory of a CTA on sm_90.
 inline constexpr int kHopperSharedBytes = 232448;
-// The largest portable cluster.
-inline constexpr int kMostClusterSlices = 8;
+inline constexpr int kMostClusterSlices = kMostClusterCtas;
 // Column-major output is stored by TMA in 64 x 32 boxes; two fill a warpgroup's staging buffers.
 inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 
@@ -54,6 +54,8 @@ struct TileShape {
   bool split_n = false;
   // A GEMV kernel has tiles of so few rows, 8, 16 or 32: kernels/gemv. Its warps divide k.
   int gemv_rows = 0;
+  // There is a kernel with EpiloguePath::columns alone: other tiles serve row-major results better.
+  bool columns_only = false;
   // The CTAs of a cluster of a GEMV kernel, which divide k as well, so that each reads less of a.
   int gemv_ctas = 1;
 };
@@ -119,6 +121,11 @@ struct GemmConfig : TileShape {
   constexpr bool orders_warpgroups() const {
     return pingpong || terms() > 1 || (block_scaled() && warpgroups == 2 && n % 128 == 0);
   }
+  // The CTAs of a cluster may share a as well as b, and there may be eight of them. The other
+  // mainloops share b alone, among up to four.
+  constexpr bool shares_a() const {
+    return arch == Arch::sm90a && (mainloop == Mainloop::dense || mainloop == Mainloop::promoted);
+  }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
   constexpr bool interleaved_rows() const { return is_rs() || is_sparse(); }
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
@@ -136,15 +143,37 @@ struct GemmConfig : TileShape {
     return uses_tma() && (mainloop == Mainloop::dense || (promotes() && bits(input) == 8));
   }
   constexpr bool has_kernel(EpiloguePath path) const {
+    if (columns_only && path != EpiloguePath::columns) return false;
     switch (path) {
       case EpiloguePath::plain: return uses_tma();
       case EpiloguePath::fused: return fuses_activations();
       case EpiloguePath::rolled: return !unrolled_only();
+      case EpiloguePath::columns: return transposes_result();
       case EpiloguePath::direct: break;
     }
     return false;
   }
-  // Column-major results of this type alone are stored by TMA: tile/tma_store_columns.cuh.
+  // There is a kernel with EpiloguePath::columns, which stores a column-major result by TMA: f32 of
+  // tf32 operands, 16 or 8 bits of others, which stmatrix transposes. Such a result is that of a
+  // product with A and B swapped, so TN is for a K-major b and TT for an MN-major one.
+  constexpr bool transposes_result() const {
+    return arch == Arch::sm90a && (mainloop == Mainloop::dense || mainloop == Mainloop::promoted) &&
+           !pingpong && n <= 256 && n % 16 == 0 && bits(input) >= 8 && input == input_b &&
+           bits(accumulator) == 32 && (layout == Layout::TN || layout == Layout::TT);
+  }
+  // The results of its kernel with EpiloguePath::columns are f32.
+  constexpr bool transposes_f32() const { return bits(input) == 32 && !interleaved_rows(); }
+  // Columns of a column-major result in a buffer of 64 rows.
+  constexpr int store_columns() const {
+    return transposes_f32() ? kStoreColumns / 2 : kStoreColumns;
+  }
+  // The rows and columns of a box of a column-major result. A tile is a whole number of boxes.
+  constexpr int store_box_rows() const { return transposes_f32() ? 32 : 64; }
+  constexpr int store_box_columns() const {
+    return n % kStoreColumns == 0 ? store_columns() : kStoreColumns / 2;
+  }
+  // Kernels with RowOrder::interleaved store column-major results of this type alone by TMA:
+  // tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
     return interleaved_rows() && uses_tma() && !is_packed_mma() && k_groups() == 1 &&
@@ -158,13 +187,15 @@ struct GemmConfig : TileShape {
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
   // must be whole before they are rescaled.
   constexpr bool divides_k() const {
+    if (columns_only) return false;          // sums are f32 in rows
     if (!uses_tma()) return has_producer();  // it accumulates in f64
     return terms() == 1 && (!is_sparse() || n <= 64);
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
   // registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added = uses_tma() && (divides_k() || (terms() == kF16Terms && n <= 128));
+    const bool added =
+        uses_tma() && !columns_only && (divides_k() || (terms() == kF16Terms && n <= 128));
     const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 192;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
            (m64_blocks == 1 || is_packed_mma()) && row_groups() <= 2;
@@ -216,10 +247,8 @@ struct GemmConfig : TileShape {
     const int box = uses_tma() && major_b(layout) == Major::MN ? box_mn() : 1;
     return (n + box - 1) / box * box;
   }
-  // Rows of b in a box of a K-major b. A box has at most 256 rows.
-  constexpr int box_rows_b(int cluster) const {
-    return cluster == 1 && n > 256 ? n / 2 : n / cluster;
-  }
+  // Rows of b in a box of a K-major b that `ctas` of a cluster share. A box has at most 256 rows.
+  constexpr int box_rows_b(int ctas) const { return ctas == 1 && n > 256 ? n / 2 : n / ctas; }
   // The rows that TMA loads of the last tile along m, or along n, where that tile is partly outside
   // of the matrix: a row outside takes longer than one inside. A K-major operand is loaded in
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside

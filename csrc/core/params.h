@@ -92,11 +92,14 @@ struct Epilogue {
   TensorRef shared_vector;
   bool shares_scales = false;  // shared_vector has the scales of b
   bool scaled = false;         // alpha is not 1, or there is a scale_a or scale_b
+  // EpiloguePath::columns: A and B are swapped, so alpha and the call's scale_a come first where
+  // that is the kernel's scale_b.
+  bool scales_columns_first = false;
   bool zero_points = false;
   // The argument of the activation, in out_dtype; nullptr: nobody needs it. Its rows are contiguous
-  // vectors.
+  // vectors. With EpiloguePath::columns its columns are, and z_pitch is the stride between them.
   void* z = nullptr;
-  std::int64_t z_stride_row = 0;
+  std::int64_t z_pitch = 0;
   std::int64_t z_stride_batch = 0;
 };
 
@@ -104,7 +107,8 @@ struct Extent {
   std::int32_t m, n, k, batch;
 };
 
-// The order in which the scheduler visits tiles (tile/scheduler.cuh). tiles_m counts clusters.
+// The order in which the scheduler visits tiles (tile/scheduler.cuh). tiles_m and tiles_n count
+// clusters.
 struct Tiling {
   std::int64_t total;       // tiles_m * tiles_n * batch
   std::int32_t batch;       // matrices

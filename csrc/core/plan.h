@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/cluster_shape.h"
 #include "core/epilogue_path.h"
 #include "core/integer.h"
 #include "core/problem.h"
@@ -87,14 +88,15 @@ constexpr const char* name(StorePath path) {
 // A kernel of the catalog and how it is launched. A fit returns it by value: 64 bytes.
 struct LaunchConfig {
   int config_index = -1;  // index in the catalog; -1: no launch
-  int cluster = 1;        // CTAs along m that share b by multicast
-  int grid = 0;           // CTAs; they are persistent on sm90a
+  // The CTAs that share operands by multicast. In a GEMV kernel cluster.m CTAs divide k.
+  ClusterShape cluster;
+  int grid = 0;          // CTAs; they are persistent on sm90a
   int raster_group = 8;  // rows of clusters (sm90a) or tiles (sm80) in a group of the rasterization
-  std::int64_t tiles_m = 0;
+  int slices = 1;        // of k
+  std::int64_t tiles_m = 0;  // clusters along m, and along n
   std::int64_t tiles_n = 0;
   StorePath store_path = StorePath::elements;
   EpiloguePath epilogue_path = EpiloguePath::rolled;
-  int slices = 1;              // of k
   bool cluster_adds = false;   // the CTAs of a cluster add the slices; else another kernel does
   bool result_fits_l2 = true;  // else TMA stores it so that L2 evicts it first
   bool vector_a = false;       // cp.async kernels only: the operand is read in vectors of 16 bytes
@@ -103,7 +105,7 @@ struct LaunchConfig {
   double microseconds = 0;  // estimated, repack passes included
 
   // CTAs that the hardware places together.
-  int launched_cluster() const { return cluster_adds ? slices : cluster; }
+  ClusterShape launched_cluster() const { return cluster_adds ? ClusterShape{slices, 1} : cluster; }
 };
 
 // An f32 operand and the split FP32 workspace that the split passes fill with its terms. A
@@ -234,7 +236,8 @@ struct Plan {
   int stored_slices() const { return main.cluster_adds ? 1 : main.slices; }
   // Does the kernel store the argument of the activation beside the result, where both are wanted?
   bool stores_z() const {
-    return stored_slices() > 1 || (!passes.split && main.epilogue_path == EpiloguePath::fused);
+    return stored_slices() > 1 || (!passes.split && (main.epilogue_path == EpiloguePath::fused ||
+                                                     main.epilogue_path == EpiloguePath::columns));
   }
 };
 

@@ -21,8 +21,13 @@ struct Unit {
     }
     return result;
   }
-  // The same as name() == text. nvcc counts the steps of such an expression.
+  // The same as name() == text. nvcc counts the steps of such an expression, so most texts are told
+  // apart by their lengths.
   constexpr bool is(std::string_view text) const {
+    std::size_t length = arch.size();
+    for (std::string_view part : {mainloop, input, variant, path})
+      if (!part.empty()) length += 1 + part.size();
+    if (length != text.size()) return false;
     for (std::string_view part : {arch, mainloop, input, variant, path}) {
       if (!text.starts_with(part)) return false;
       text.remove_prefix(part.size());
@@ -45,6 +50,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   if (config.is_gemv() || config.is_packed_mma() || (packed && !is_hopper)) return result;
   result.input = type_class(config.input);
   if (packed) result.variant = config.weight_bits == 4 ? "4" : "8";
+  if (path == EpiloguePath::columns) result.path = "columns";
   if (config.mainloop != Mainloop::dense || !is_hopper) return result;
   const bool is_16bit = bits(config.input) == 16;
   if (config.input != config.input_b || config.input == DType::e5m2 || config.input == DType::u8)

@@ -97,11 +97,11 @@ TensorMap values_map(const LaunchConfig& run, const Matrix& values, const Proble
                           l2_promotion(run, values, values.stride_row)});
 }
 
-// The map of the result in boxes of `rows` x 128 bytes.
+// The map of the result in boxes of `rows` x `columns` elements.
 TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int64_t batch,
-                     int rows) {
-  return tensor_map({out.address, out.dtype, n, m, batch, out.stride_row, out.stride_batch,
-                     1024 / bits(out.dtype), rows});
+                     int rows, int columns) {
+  return tensor_map(
+      {out.address, out.dtype, n, m, batch, out.stride_row, out.stride_batch, columns, rows});
 }
 
 // The maps of both operands, and the maps of the edge tiles, which K-major operands alone need.
@@ -111,11 +111,11 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
   const GemmConfig& config = kCatalog[run.config_index];
   const auto map_a = [&](int rows) {
     return operand_map(run, a, major_a(config.layout), problem.m, problem.k, batch_a, rows,
-                       config.tile_k());
+                       config.tile_k() / run.cluster.n);
   };
   const auto map_b = [&](int rows) {
     return operand_map(run, b, major_b(config.layout), problem.n, problem.k, batch_b, rows,
-                       config.tile_k() / run.cluster);
+                       config.tile_k() / run.cluster.m);
   };
   params.edge_rows_a = config.edge_rows_a(problem.m);
   params.edge_rows_b = config.edge_rows_b(problem.n);
@@ -125,13 +125,15 @@ void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t 
   // Each map is encoded only if a tile reads it.
   const bool only_edge_a = edge_a && problem.m < config.tile_m();
   const bool only_edge_b = edge_b && problem.n < config.tile_n();
-  params.b = map_b(only_edge_b ? params.edge_rows_b / run.cluster : config.box_rows_b(run.cluster));
+  const auto [along_m, along_n] = run.cluster;
+  params.b = map_b(only_edge_b ? params.edge_rows_b / along_m : config.box_rows_b(along_m));
+  const int rows_a = (only_edge_a ? params.edge_rows_a : config.tile_m()) / along_n;
   // The producer copies a packed weight by its address.
   params.a = config.has_packed_weight() ? params.b
              : config.is_sparse()       ? values_map(run, a, problem)
-                                        : map_a(only_edge_a ? params.edge_rows_a : config.tile_m());
-  params.edge_a = edge_a && !only_edge_a ? map_a(params.edge_rows_a) : params.a;
-  params.edge_b = edge_b && !only_edge_b ? map_b(params.edge_rows_b / run.cluster) : params.b;
+                                        : map_a(rows_a);
+  params.edge_a = edge_a && !only_edge_a ? map_a(params.edge_rows_a / along_n) : params.a;
+  params.edge_b = edge_b && !only_edge_b ? map_b(params.edge_rows_b / along_m) : params.b;
 }
 
 SparseParams metadata(const GemmConfig& config, const Problem& problem) {
@@ -161,7 +163,7 @@ PackedParams packed_weight(const Problem& problem) {
 // CTAs of a small grid on one multiprocessor while others are idle, so that they ask for more.
 int shared_bytes(const GemmConfig& config, const LaunchContext& call) {
   const int needed = config.shared_bytes(call.problem.packed.format);
-  const bool alone = shares_rate(config) && call.run.launched_cluster() == 1 &&
+  const bool alone = shares_rate(config) && call.run.launched_cluster().size() == 1 &&
                      call.run.grid <= launch::device(call.device).multiprocessors;
   return alone ? std::max(needed, kAloneBytes) : needed;
 }
@@ -199,11 +201,12 @@ void launch_tma(const LaunchContext& call) {
   params.constant = constant_operand(call);
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
-    params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows);
+    params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows,
+                            1024 / bits(problem[Slot::out].dtype));
   } else if (run.store_path == StorePath::tma_columns) {
     params.tma_store = TmaStore::columns;
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
-                            kStoreColumns);
+                            config.store_box_columns(), config.store_box_rows());
   }
   launch_kernel(
       kernel_function(run.config_index, run.epilogue_path, device), &params,

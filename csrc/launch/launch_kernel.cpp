@@ -22,15 +22,17 @@ void check(cudaError_t error, const char* what, LaunchLabel label) {
 void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
                    LaunchLabel label) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.grid);
+  // One cluster is as high as the grid, so that its index is the index along x.
+  config.gridDim = dim3(shape.grid / shape.cluster.n, shape.cluster.n);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   cudaLaunchAttribute attributes[2]{};
   config.attrs = attributes;
-  if (shape.cluster > 1) {
+  if (shape.cluster.size() > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster), 1, 1};
+    attributes[config.numAttrs++].val.clusterDim = {unsigned(shape.cluster.m),
+                                                    unsigned(shape.cluster.n), 1};
   }
   if (shape.dependent_launch) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -42,8 +44,9 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
 
 void launch_pass(const void* pointer, const void* params, int blocks, int threads, int device,
                  void* stream, LaunchLabel label, int cluster) {
-  launch_kernel(pointer, params, {blocks, threads, 0, cluster, supports_dependent_launch(device)},
-                stream, label);
+  launch_kernel(pointer, params,
+                {blocks, threads, 0, {cluster, 1}, supports_dependent_launch(device)}, stream,
+                label);
 }
 
 bool supports_dependent_launch(int device) {

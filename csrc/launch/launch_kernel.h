@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "core/cluster_shape.h"
+
 namespace tcgemm::launch {
 
 // The name of a launch in errors: a config of the catalog, or a pass.
@@ -14,7 +16,7 @@ struct LaunchLabel {
 struct GridShape {
   int grid, threads;
   int shared_bytes = 0;
-  int cluster = 1;
+  ClusterShape cluster;  // along x and y
   // Programmatic dependent launch: the kernel executes griddepcontrol.wait (ptx/dependent.cuh), so
   // it may start before its predecessor ends.
   bool dependent_launch = false;

@@ -79,12 +79,14 @@ static_assert([] {
   return divisor(kLargest).quotient(kLargest - 1) == 0 && divisor(kLargest).quotient(kLargest) == 1;
 }());
 
-// Sets shared_vector of a plain or a fused epilogue.
-void share_vector(const GemmConfig& config, Epilogue& epilogue) {
+// Sets shared_vector of an epilogue that has one. EpiloguePath::columns alone shares scales beside
+// a bias with a value for each row.
+void share_vector(const GemmConfig& config, EpiloguePath path, Epilogue& epilogue) {
   const TensorRef& bias = epilogue.sources[kBias];
   if (config.vector_bytes() == 0) return;
-  if (bias.data != nullptr) {
-    if (bias.stride_col != 0) epilogue.shared_vector = bias;
+  const bool shares_bias = bias.data != nullptr && bias.stride_col != 0;
+  if (shares_bias || (bias.data != nullptr && path != EpiloguePath::columns)) {
+    if (shares_bias) epilogue.shared_vector = bias;
   } else if (const ScaleVector& scale = epilogue.scale_b; scale.stride != 0) {
     epilogue.shared_vector.data = scale.data;
     epilogue.shared_vector.stride_batch = scale.stride_batch;
@@ -155,14 +157,15 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   if (problem.has(Slot::z)) {
     const Matrix& z = problem[Slot::z];
     result.z = pointer(z.address);
-    result.z_stride_row = z.stride_row;
+    result.z_pitch = config.epilogue_path == EpiloguePath::columns ? z.stride_col : z.stride_row;
     result.z_stride_batch = z.stride_batch;
   }
   result.has_terms = problem.has_epilogue_terms();
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
+  result.scales_columns_first = plan.swap_ab && config.epilogue_path == EpiloguePath::columns;
   if (problem.adds_ones()) add_ones(problem, plan, workspace, result);
-  if (config.epilogue_path == EpiloguePath::plain || config.epilogue_path == EpiloguePath::fused)
-    share_vector(kCatalog[config.config_index], result);
+  if (config.epilogue_path != EpiloguePath::direct && config.epilogue_path != EpiloguePath::rolled)
+    share_vector(kCatalog[config.config_index], config.epilogue_path, result);
   return result;
 }
 
@@ -181,7 +184,7 @@ Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
   const std::int64_t matrix = run.tiles_m * run.tiles_n,
-                     clusters = run.grid / run.launched_cluster();
+                     clusters = run.grid / run.launched_cluster().size();
   return {matrix * problem.batch,
           std::int32_t(problem.batch),
           std::int32_t(clusters / matrix),

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "catalog.h"
+#include "core/cluster_shape.h"
 #include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
@@ -46,24 +47,38 @@ struct Division {
   int gemv_cluster = 0;
 };
 
-inline constexpr int kClusterSizes[] = {1, 2, 4};  // CTAs
+// The clusters of kernels that load by TMA. The searched ones are tried for every product, and a
+// name asks for any of them: "row@4", "row@2x4".
+struct ClusterChoice {
+  ClusterShape shape;
+  bool searched;
+};
+inline constexpr ClusterChoice kClusters[] = {
+    {{1, 1}, true}, {{2, 1}, true}, {{4, 1}, true}, {{8, 1}, false}, {{1, 2}, true},
+    {{2, 2}, true}, {{4, 2}, true}, {{1, 4}, true}, {{2, 4}, true},  {{1, 8}, false},
+};
+static_assert(std::ranges::all_of(kClusters, [](const ClusterChoice& choice) {
+  return choice.shape.size() <= kMostClusterCtas;
+}));
 
 // Each returns grid, cluster, tiles, waves and the estimated time of one kernel, without passes
 // before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
-// and the epilogue path as well, because its time depends on them. `cluster` is the number of
-// CTAs in a cluster; 0: the one with the shortest time.
+// and the epilogue path as well, because its time depends on them, and counts the bytes from
+// memory, of which a cluster saves some. `cluster`: the one that a name asks for; else the one with
+// the shortest time.
+using AskedCluster = std::optional<ClusterShape>;
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster);
+                                     AskedCluster cluster);
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster, Division division);
+                                     AskedCluster cluster, Division division, double least_bytes);
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster, Division division);
+                                     AskedCluster cluster, Division division);
 std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster);
+                                     AskedCluster cluster);
 
 // Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
 double add_slices_time(const Problem& problem, const Device& device, Division division);
@@ -73,9 +88,9 @@ double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch, co
 
 // Height of the raster group of a persistent kernel, in clusters: the tiles that are in flight at
 // one time form a square of the result, which needs the fewest bytes from L2.
-inline int raster_group(const GemmConfig& config, const Device& device, int cluster = 1) {
+inline int raster_group(const GemmConfig& config, const Device& device, ClusterShape cluster = {}) {
   const double rows = std::sqrt(double(device.multiprocessors) * config.tile_n() / config.tile_m());
-  return std::max(1, int(std::lround(rows / cluster)));
+  return std::max(1, int(std::lround(rows / cluster.m)));
 }
 
 // The bytes of the result, and of a matrix in memory, where a stride of 0 repeats elements.

@@ -119,6 +119,8 @@ std::string swap_ab_line(const Problem& original, const Plan& plan) {
                     : original.has_packed_weight() ? "the packed weight must be the kernel's A"
                     : original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1
                         ? "out is column-major"
+                    : plan.main.store_path == StorePath::tma_columns
+                        ? "its tiles fit out^T better, which the kernel stores by columns"
                         : "the operand that is transposed in registers must be the kernel's A";
   return text("  swap A/B      %s: out^T = b^T a^T is computed\n", why);
 }
@@ -242,7 +244,7 @@ std::string reason(const Problem& problem, const Plan& plan, const Device& devic
       why += problem.k == 0 ? "; with K = 0 there is nothing for TMA to load"
                             : "; mma.sync costs less here than the copies that TMA would need";
   }
-  if (config.arch == Arch::sm90a && tiles * plan.main.cluster < device.multiprocessors / 2.0)
+  if (config.arch == Arch::sm90a && tiles * plan.main.cluster.size() < device.multiprocessors / 2.0)
     why += "; the result is too small to fill the machine";
   return why;
 }
@@ -267,7 +269,8 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
           {"tile", std::array{config.tile_m(), config.tile_n(), config.tile_k()}},
           {"stages", config.stages},
           {"threads", config.threads()},
-          {"cluster", plan.main.cluster},
+          plan.main.cluster.n == 1 ? Fact{"cluster", plan.main.cluster.m}
+                                   : Fact{"cluster", cluster_name(plan.main.cluster)},
           {"slices", plan.main.slices},
           {"cluster_adds", plan.main.cluster_adds},
           {"grid", plan.main.grid},
@@ -307,7 +310,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
                 config.threads());
-  lines += text("  cluster       %d\n", plan.main.cluster);
+  lines += text("  cluster       %s\n", cluster_name(plan.main.cluster).c_str());
   if (plan.main.cluster_adds)
     lines += text("  slices of k   %d, whose sums the CTAs of a cluster add\n", plan.main.slices);
   else if (plan.main.slices > 1)

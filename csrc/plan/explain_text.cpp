@@ -69,6 +69,11 @@ std::string size(double bytes) {
   return text(unit == 0 ? "%.0f %s" : "%.3g %s", bytes, units[unit]);
 }
 
+std::string cluster_name(ClusterShape shape) {
+  const std::string along_m = std::to_string(shape.m);
+  return shape.n == 1 ? along_m : along_m + "x" + std::to_string(shape.n);
+}
+
 std::string types(const Problem& problem) {
   std::string operands = name(problem[Slot::a].dtype);
   if (problem[Slot::b].dtype != problem[Slot::a].dtype)

@@ -19,6 +19,8 @@ using Long = long long;  // the type that %lld needs
 std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols);
 // 12345678 -> 12.3 MB
 std::string size(double bytes);
+// The CTAs of a cluster along m, or m x n where it has several along n: "4", "2x4".
+std::string cluster_name(ClusterShape shape);
 // "bf16 to f32 (accumulator f32)", "e4m3 by e5m2 to bf16 ..", "f32 as tf32 to f32 ..".
 std::string types(const Problem& problem);
 // The scales that the mainloop applies; "" if there are none.

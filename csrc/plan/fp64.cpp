@@ -31,9 +31,9 @@ constexpr double kOneWarpgroup = 1.65;
 
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster, Division division) {
+                                     AskedCluster cluster, Division division) {
   if (!operands.can_load(config.layout) || config.shared_bytes() > device.shared_bytes ||
-      cluster > 1 || division.cluster_adds ||
+      cluster.value_or(ClusterShape{}).size() > 1 || division.cluster_adds ||
       (division.slices > 1 && division.slices > ceil_div(problem.k, config.tile_k())))
     return std::nullopt;
   LaunchConfig launch;

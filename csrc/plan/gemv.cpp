@@ -88,12 +88,13 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
 
 std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster) {
+                                     AskedCluster cluster) {
   const auto in_vectors = [](const CandidateOperand& operand) {
     return operand.can_load(Major::K) && operand.cp_async_readable();
   };
   LaunchConfig launch;
-  launch.cluster = config.gemv_cluster();
+  launch.cluster = {config.gemv_cluster(), 1};
+  const int ctas = launch.cluster.size();
   launch.vector_a = in_vectors(operands.a);
   launch.vector_b = in_vectors(operands.b);
   // cp.async copies elements of 4 and 8 bytes by themselves. tf32 operands are copied K-major
@@ -101,15 +102,15 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const bool copies_elements = config.accumulator == DType::f64;
   const bool fits = copies_elements || (launch.vector_a && launch.vector_b);
   if (!fits || problem.batch_invariant || config.shared_bytes() > device.shared_bytes ||
-      (cluster != 0 && cluster != launch.cluster))
+      cluster.value_or(launch.cluster) != launch.cluster)
     return std::nullopt;
   launch.tiles_m = ceil_div(problem.m, config.tile_m());
   launch.tiles_n = ceil_div(problem.n, config.tile_n());
   const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);
   // A CTA has one tile.
   constexpr double kMostCtas = 2147483647;
-  if (tiles * launch.cluster > kMostCtas) return std::nullopt;
-  launch.grid = int(tiles) * launch.cluster;
+  if (tiles * ctas > kMostCtas) return std::nullopt;
+  launch.grid = int(tiles) * ctas;
   launch.waves = double(launch.grid) / device.multiprocessors;
   launch.raster_group = 1;
 
@@ -126,12 +127,11 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double tile_bytes = rows * row_bytes + columns * column_bytes;
   const double again = std::max(0.0, tiles * tile_bytes - from_memory);
   if (config.has_packed_weight()) {
-    launch.microseconds =
-        packed_time(config, problem, device, launch, rows * row_bytes / launch.cluster,
-                    columns * column_bytes / launch.cluster);
+    launch.microseconds = packed_time(config, problem, device, launch, rows * row_bytes / ctas,
+                                      columns * column_bytes / ctas);
     return launch;
   }
-  const double cta_bytes = tile_bytes / launch.cluster;
+  const double cta_bytes = tile_bytes / ctas;
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
   const double bytes_time =
@@ -140,7 +140,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double next_waves = std::ceil(launch.waves) - 1;
   launch.microseconds = kStart + slow * bytes_time * 1e6;
   if (next_waves > 0) launch.microseconds += kNextWave;
-  if (launch.cluster > 1)
+  if (ctas > 1)
     launch.microseconds +=
         (bits(config.input) == 8 ? kFp8Cluster : kCluster) + next_waves * kNextClusters;
   return launch;

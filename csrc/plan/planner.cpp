@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "catalog.h"
+#include "plan/explain_text.h"
 #include "plan/plan_cache.h"
 #include "plan/select_kernel.h"
 #include "plan/slices.h"
@@ -15,6 +16,32 @@
 
 namespace tcgemm::plan {
 namespace {
+
+// There is no kernel under the filter. Says so where its cluster is the reason: `fits` tells
+// whether there is one under the filter without the cluster.
+template <class Fits>
+void check_cluster(std::string_view filter, const Fits& fits) {
+  const std::string_view asked = cluster_text(filter);
+  if (asked.empty()) return;
+  const std::string text = "tcgemm: kernel='" + std::string(filter) + "' asks for a cluster of " +
+                           std::string(asked) + " CTAs, but ";
+  const char* const advice = "; write another one after the '@', or none.";
+  if (!cluster_of(asked)) {
+    std::string names;
+    for (const auto& [shape, searched] : kClusters)
+      names += (names.empty() ? "" : ", ") + cluster_name(shape);
+    throw std::runtime_error(text + "there are clusters of " + names + advice);
+  }
+  std::string whole(filter);
+  whole.erase(whole.rfind('@'), asked.size() + 1);
+  if (fits(whole))
+    throw std::runtime_error(
+        text +
+        "no kernel under that filter has it: CTAs share both operands, or are eight, in kernels of "
+        "sm90a with dense operands whose tensor cores read both from shared memory; the other "
+        "kernels with TMA have 1, 2 and 4, and a cluster that adds slices of k shares nothing" +
+        advice);
+}
 
 [[noreturn]] void throw_unsupported(const Problem& problem, const Device& device,
                                     std::string_view filter) {
@@ -97,16 +124,10 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
 
 // Would swapping A and B change bits of the result? The order of k stays, and so does all of the
 // epilogue but these:
-//   scales            a kernel multiplies by alpha and its scale_a first
-//   beta * c          is rounded before the addition where c is a column of the kernel's result;
-//                     in f64 the ways to read c differ in this as well
-//   terms of f32      the product of a's low and b's high terms is added first
+//   scales          a kernel multiplies by alpha and its scale_a first
+//   terms of f32    the product of a's low and b's high terms is added first
 bool swap_ab_changes_bits(const Problem& problem) {
   if (problem.input_a == DType::f32) return true;
-  if (problem.has(Slot::c) && problem.beta != 1.0 &&
-      (problem[Slot::c].stride_row == 0 || problem[Slot::c].stride_col == 0 ||
-       problem.accumulator == DType::f64))
-    return true;
   if (problem.block_scaled()) return false;  // the mainloop multiplies by their product
   return int(problem.alpha != 1.0) + int(problem.has(Slot::scale_a)) +
              int(problem.has(Slot::scale_b)) >
@@ -132,9 +153,37 @@ bool swaps_ab(const Problem& original, std::string_view filter) {
                               : is_column_major(original) && may_swap_ab(original, filter);
 }
 
-// The kernels that may gain from the other orientation. An RS kernel transposes a in registers, and
-// alone stores a column-major result at full speed. A GEMV kernel has few rows.
-bool gains_from_swap(const GemmConfig& config) { return config.is_rs() || config.is_gemv(); }
+// A filter without an orientation takes this one only where no kernel has the other one.
+bool is_swapped_alone(const GemmConfig& config, const Problem& problem, Division division) {
+  return config.columns_only ||
+         (!config.has_kernel(EpiloguePath::columns) && gains_from_swap(config, problem, division));
+}
+
+// Throws where the filter asks for an orientation that the product, or the kernel, does not have.
+void check_orientation(const Problem& problem, std::string_view filter) {
+  const std::string text = "tcgemm: kernel='" + std::string(filter) + "' ";
+  if (filter.ends_with(kSwapped)) {
+    const char* const why =
+        problem.is_sparse() ? "a sparse operand is always the A of a kernel"
+        : problem.has_packed_weight()
+            ? "a packed weight is always the A of a kernel, or the B of a GEMV kernel"
+        : problem.input_a == DType::f32
+            ? "the terms of float32 operands are added in the order of the operands"
+            : nullptr;
+    if (why)
+      throw std::runtime_error(text + "asks for the other orientation, but " + why +
+                               "; leave '^T' away.");
+  }
+  if (names_columns_only(filter, problem.input_a))
+    throw std::runtime_error(
+        text +
+        "names a kernel that stores its result by columns alone, which does not fit here: it "
+        "runs on compute capability 9.0, with one slice of k, without zero points, with c or "
+        "residual "
+        "but not both, and its rows of out are contiguous, of multiples of 16 bytes, and have 16 "
+        "or 8 "
+        "bits an element (float32 operands: float32); name another kernel, or none.");
+}
 
 // The problem with a row-major result of the same dtype.
 Problem with_row_major_result(Problem problem) {
@@ -153,24 +202,31 @@ Problem with_s8_inputs(Problem problem) {
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
                 Division division) {
   const bool swap_ab = swaps_ab(original, filter);
+  const bool asks_swapped = filter.ends_with(kSwapped);
   Search search(device, filter, traffic(original));
   const DType other_input = swap_ab ? original.input_a : original.input_b;
-  const bool may_swap = !original.batch_invariant || may_swap_ab(original, filter);
+  const bool may_swap =
+      !original.is_sparse() && (!original.batch_invariant || may_swap_ab(original, filter));
   const std::int64_t other_rows = swap_ab ? original.m : original.n;
   // The GEMV kernels have the packed weight as b.
-  const bool tries_both =
-      original.has_packed_weight() || (!original.is_sparse() && may_swap &&
-                                       (has_rs_kernel(other_input) || other_rows <= kMostGemvRows));
+  const bool tries_both = original.has_packed_weight()
+                              ? !asks_swapped
+                              : may_swap && (asks_swapped || may_gain_from_swap(other_input) ||
+                                             other_rows <= kMostGemvRows);
+  const Search::OrientationFilter gains = asks_swapped     ? nullptr
+                                          : filter.empty() ? gains_from_swap
+                                                           : is_swapped_alone;
   // Where a swap changes bits, the major of the result must not decide it.
   std::optional<bool> decided;
   if (tries_both && !original.has_packed_weight() && !may_swap_ab(original, filter) &&
       is_column_major(original))
-    decided = cheapest(with_row_major_result(original), device, filter, division).best.swap_ab;
+    decided =
+        cheapest(with_row_major_result(original), device, filter, division).best.swaps_factors();
   const auto try_inputs = [&](const Problem& problem) {
-    if (decided.value_or(swap_ab) == swap_ab)
+    if (!asks_swapped && decided.value_or(swap_ab) == swap_ab)
       search.try_orientation(OrientedProblem(problem, swap_ab));
     if (tries_both && decided.value_or(!swap_ab) != swap_ab)
-      search.try_orientation(OrientedProblem(problem, !swap_ab), gains_from_swap);
+      search.try_orientation(OrientedProblem(problem, !swap_ab), gains);
   };
   const auto try_all = [&] {
     try_inputs(original);
@@ -191,11 +247,21 @@ Problem plain_product(const Problem& problem) {
   return partial_sums(problem, 1, row_major_result(problem, partial_sums_dtype(problem)));
 }
 
+// The same with a result that kernels with EpiloguePath::columns can store, if there are any.
+Problem narrow_product(const Problem& problem) {
+  Problem narrow = plain_product(problem);
+  const int width = bits(problem.input_a);
+  if (!may_gain_from_swap(problem.input_a) || width < 8 || width > 16) return narrow;
+  Matrix& out = narrow[Slot::out];
+  out = row_major_result(narrow, width == 16 ? problem.input_a : DType::bf16);
+  return narrow;
+}
+
 // The division of k of a product, for any epilogue and layout of the result.
 Division division_of_k(const Problem& problem, const Device& device) {
   Division whole;
   if (problem.batch_invariant) return whole;
-  const Problem plain = plain_product(problem);
+  const Problem plain = narrow_product(problem);
   const auto time = [&](Division division) {
     return cheapest(plain, device, {}, division).best.launch.microseconds;
   };
@@ -216,8 +282,12 @@ Division division_of_k(const Problem& problem, const Device& device) {
 std::optional<std::string> fitting_choice(const Problem& problem, const Device& device) {
   if (problem.batch_invariant) return std::nullopt;
   std::optional<std::string> choice = find_tuned(problem, device);
-  if (choice && !cheapest(plain_product(problem), device, *choice, {}).found()) choice.reset();
-  return choice;
+  if (!choice) return choice;
+  // Kernels that store by columns have no f32 sums of 16-bit and 8-bit operands as a result.
+  const Problem plain = plain_product(problem);
+  const bool fits = cheapest(plain, device, *choice, {}).found() ||
+                    cheapest(narrow_product(problem), device, *choice, {}).stores_by_columns();
+  return fits ? choice : std::nullopt;
 }
 
 // The kernel of the choice, else the cheapest one that divides k alike; neither may exist.
@@ -226,7 +296,7 @@ Candidate tuned_candidate(const Problem& original, const Device& device, const s
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
   if (original.is_sparse() || original.has_packed_weight() || !is_column_major(original)) {
     const Search search = cheapest(original, device, choice, {});
-    if (search.found()) {
+    if (choice.ends_with(kSwapped) ? search.stores_by_columns() : search.found()) {
       tuned = Tuned::kernel;
       return search.best;
     }
@@ -236,6 +306,12 @@ Candidate tuned_candidate(const Problem& original, const Device& device, const s
   const Search search = cheapest(original, device, {}, division);
   if (search.found()) tuned = Tuned::slices;
   return search.best;
+}
+
+// Is the product one that split FP32 may compute, in the orientation that the filter asks for?
+bool may_split(const Problem& problem, std::string_view filter) {
+  return problem.input_a == DType::f32 && !filter.ends_with(kSwapped) &&
+         !(problem.batch_invariant && filter.empty());
 }
 
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
@@ -261,7 +337,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
   plan.passes.repack_a = candidate.repack_a;
   plan.passes.repack_b = candidate.repack_b;
   plan.estimate.microseconds = candidate.launch.microseconds;
-  if (original.input_a == DType::f32 && !(original.batch_invariant && filter.empty())) {
+  if (may_split(original, filter)) {
     const Problem oriented = swap_ab ? transposed(original) : original;
     // A filter may leave only split-FP32 kernels, at any depth.
     const std::int64_t least_depth = candidate.launch.config_index >= 0 ? kLeastDepth : 1;
@@ -274,7 +350,15 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
       plan.swap_ab = swap_ab;
     }
   }
-  if (plan.main.config_index < 0) throw_unsupported(original, device, filter);
+  if (plan.main.config_index < 0) {
+    check_cluster(filter, [&](std::string_view whole) {
+      return cheapest(original, device, whole, {}).found() ||
+             (may_split(original, whole) &&
+              plan_split_fp32(original, device, whole, least_bytes, 1));
+    });
+    check_orientation(original, filter);
+    throw_unsupported(original, device, filter);
+  }
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   plan.estimate.bytes = least_bytes;
   for (auto pass : {&plan.passes.repack_a, &plan.passes.repack_b}) {

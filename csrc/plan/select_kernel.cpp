@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "catalog.h"
+#include "plan/explain_text.h"
+#include "plan/memory.h"
 #include "plan/store_path.h"
 
 namespace tcgemm::plan {
@@ -72,22 +74,6 @@ bool suits_gemv(const GemmConfig& config, const Problem& problem) {
   return problem.m <= config.tile_m() && problem.k >= warps * config.tile_k();
 }
 
-// The larger of the arithmetic's time and the bytes' time. A share of the smaller one is added, so
-// that among memory-bound kernels the one with less arithmetic wins. The share is up to twice as
-// large where there are few waves of few k-blocks: the first wave loads its stages before it
-// multiplies, and the last one stores afterwards. A cluster adds slices after the last byte.
-double with_memory(const LaunchConfig& launch, const GemmConfig& config, std::int64_t k,
-                   double bytes, const Device& device) {
-  constexpr double kLaunch = 2.0;
-  constexpr double kExposed = 0.05;
-  constexpr double kStagedBlocks = 4;  // k-blocks
-  const double floor = kLaunch + bytes / device.memory_rate * 1e6;
-  const double staged = std::min(1.0, kStagedBlocks * config.tile_k() / std::max(1.0, double(k)));
-  const double share = kExposed * (1 + staged / std::max(1.0, launch.waves));
-  return std::max(launch.microseconds, floor + cluster_sum_time(config, launch, device)) +
-         share * std::min(launch.microseconds, floor);
-}
-
 }  // namespace
 
 std::string types(DType a, DType b, DType accumulator) {
@@ -110,27 +96,72 @@ std::string supported_products(const Code& code, bool sparse) {
   return supported;
 }
 
-bool has_rs_kernel(DType input) {
-  static constexpr auto kHasRs = [] {
+// An RS kernel transposes a in registers, and stores a column-major result at full speed, as the
+// kernels with EpiloguePath::columns do, whose sums of slices have rows. A GEMV kernel has few
+// rows.
+bool gains_from_swap(const GemmConfig& config, const Problem& problem, Division division) {
+  if (config.has_kernel(EpiloguePath::columns))
+    return division.slices == 1 && store_path(config, problem) == StorePath::tma_columns;
+  return config.is_rs() || config.is_gemv();
+}
+
+bool may_gain_from_swap(DType input) {
+  static constexpr auto kMayGain = [] {
     std::array<bool, kDTypes> flags{};
     for (const GemmConfig& config : kCatalog)
-      if (config.mainloop == Mainloop::rs) flags[int(config.input)] = true;
+      if (config.mainloop == Mainloop::rs || config.has_kernel(EpiloguePath::columns))
+        flags[int(config.input)] = true;
     return flags;
   }();
-  return kHasRs[int(input)];
+  return kMayGain[int(input)];
+}
+
+std::string_view without_orientation(std::string_view filter) {
+  return filter.substr(0, filter.size() - (filter.ends_with(kSwapped) ? kSwapped.size() : 0));
+}
+
+// The row of a filter, or the part of its name, or the list of parts.
+std::string_view row_text(std::string_view filter) {
+  filter = without_orientation(filter);
+  return filter.substr(0, std::min(filter.find('@'), filter.find('/')));
+}
+
+bool names_columns_only(std::string_view filter, DType input) {
+  const std::string_view row = row_text(filter);
+  bool found = false;
+  for (const GemmConfig& config : kCatalog) {
+    if (row.empty() || config.input != input || !matches(name(config), row)) continue;
+    if (!config.columns_only) return false;
+    found = true;
+  }
+  return found;
 }
 
 Division division_of(std::string_view filter) {
+  filter = without_orientation(filter);
   Division division;
   if (const std::size_t slash = filter.rfind('/'); slash != std::string_view::npos) {
     division.slices = std::atoi(std::string(filter.substr(slash + 1)).c_str());
     division.cluster_adds = filter.ends_with('c');
   }
-  const std::string_view row = filter.substr(0, std::min(filter.find('@'), filter.find('/')));
+  const std::string_view row = row_text(filter);
   if (row.ends_with("_gemv"))
     for (const GemmConfig& config : kCatalog)
       if (std::string_view(name(config)) == row) division.gemv_cluster = config.gemv_cluster();
   return division;
+}
+
+std::string_view cluster_text(std::string_view filter) {
+  filter = without_orientation(filter);
+  filter = filter.substr(0, filter.rfind('/'));
+  const std::size_t at = filter.rfind('@');
+  return at == std::string_view::npos ? std::string_view{} : filter.substr(at + 1);
+}
+
+AskedCluster cluster_of(std::string_view text) {
+  for (const auto& [shape, searched] : kClusters)
+    if (text == cluster_name(shape)) return shape;
+  return std::nullopt;
 }
 
 Search::Search(const Device& device, std::string_view filter, double least_bytes,
@@ -141,28 +172,25 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
       filter_(filter),
       least_bytes_(least_bytes),
       config_filter_(config_filter) {
+  filter_ = without_orientation(filter_);
   filter_ = filter_.substr(0, filter_.rfind('/'));
-  for (const int size : kClusterSizes) {
-    const char suffix[] = {'@', char('0' + size), '\0'};
-    if (!filter_.ends_with(suffix)) continue;
-    filter_.remove_suffix(2);
-    cluster_ = size;
-    break;
-  }
+  cluster_ = cluster_of(cluster_text(filter));
+  if (cluster_) filter_ = filter_.substr(0, filter_.rfind('@'));
   if (!filter_.empty())
     for (const GemmConfig& config : kCatalog)
       names_one_row_ |= std::string_view(name(config)) == filter_;
   best.launch.microseconds = HUGE_VAL;
 }
 
-void Search::try_orientation(OrientedProblem oriented, ConfigFilter orientation_filter) {
+void Search::try_orientation(OrientedProblem oriented, OrientationFilter orientation_filter) {
   const AcceptedSignatures signatures(oriented.problem);
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     if (!signatures.contains(kSignatures[row])) continue;
     const GemmConfig& config = kCatalog[row];
     if (!holds(code_, config.arch)) continue;
     if (config.has_packed_weight() && !is_newest(config.arch)) continue;
-    if (orientation_filter != nullptr && !orientation_filter(config)) continue;
+    if (orientation_filter != nullptr && !orientation_filter(config, oriented.problem, division))
+      continue;
     if (config.has_packed_weight() &&
         !oriented.problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
       continue;
@@ -193,15 +221,16 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const Problem& problem = oriented.problem;
   if (division.slices > 1 && !config.has_slices()) return;
   std::optional<LaunchConfig> launch =
-      config.is_gemv()    ? fit_gemv(config, problem, device_, operands, cluster_)
-      : config.uses_tma() ? fit_sm90(config, problem, device_, operands, cluster_, division)
+      config.is_gemv() ? fit_gemv(config, problem, device_, operands, cluster_)
+      : config.uses_tma()
+          ? fit_sm90(config, problem, device_, operands, cluster_, division, least_bytes_)
       : config.arch == Arch::sm90a
           ? fit_fp64(config, problem, device_, operands, cluster_, division)
           : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
-  if (!config.is_gemv())  // its bytes decide its time
-    launch->microseconds = with_memory(*launch, config, problem.k, least_bytes_, device_) +
-                           add_slices_time(problem, device_, division);
+  if (!config.is_gemv() && !config.uses_tma())  // fit_gemv and fit_sm90 count bytes
+    launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
+  launch->microseconds += add_slices_time(problem, device_, division);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;

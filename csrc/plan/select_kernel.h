@@ -53,17 +53,39 @@ struct Candidate {
   LaunchConfig launch;
   bool swap_ab = false;
   std::optional<RepackPass> repack_a, repack_b;
+
+  // Are two factors of the epilogue multiplied in the other order than that of the call?
+  bool swaps_factors() const { return swap_ab && launch.epilogue_path != EpiloguePath::columns; }
 };
+
+// A filter with this end asks for the other orientation: a kernel computes out^T = b^T a^T.
+inline constexpr std::string_view kSwapped = "^T";
+
+std::string_view without_orientation(std::string_view filter);
 
 // The division that a filter asks for: slices of k at its end, "/4", or "/4c" for a cluster that
 // adds them; or the whole name of a GEMV kernel.
 Division division_of(std::string_view filter);
 
+// What a filter has between '@' and '/': "4", "2x4"; empty if it asks for no cluster.
+std::string_view cluster_text(std::string_view filter);
+// The cluster of this text; nothing if there is no such cluster.
+AskedCluster cluster_of(std::string_view text);
+
+// Could the kernel gain from the other orientation of the problem, where it computes this one in
+// this division of k?
+bool gains_from_swap(const GemmConfig& config, const Problem& problem, Division division);
+// Is there such a kernel of this input type for any problem?
+bool may_gain_from_swap(DType input);
+
+// Do the kernels of this input type that a filter names have EpiloguePath::columns alone?
+bool names_columns_only(std::string_view filter, DType input);
+
 // Finds the cheapest candidate.
 class Search {
  public:
   // Only configs that `config_filter` accepts and whose name contains `filter` are tried, or the
-  // one whose name it is. "...@4" asks for clusters of four CTAs as well. A choice that
+  // one whose name it is. "...@4" or "...@2x2" asks for a cluster as well. A choice that
   // every call makes uses `config_filter`, because comparing names takes microseconds.
   // `least_bytes` is the memory traffic that no plan can avoid.
   using ConfigFilter = bool (*)(const GemmConfig&);
@@ -71,12 +93,16 @@ class Search {
          ConfigFilter config_filter = nullptr);
 
   // Only configs that `orientation_filter` accepts as well are tried.
-  void try_orientation(OrientedProblem oriented, ConfigFilter orientation_filter = nullptr);
+  using OrientationFilter = bool (*)(const GemmConfig&, const Problem&, Division);
+  void try_orientation(OrientedProblem oriented, OrientationFilter orientation_filter = nullptr);
 
   // That of the filter. Without a filter the caller chooses, and only kernels that divide k in this
   // way are tried.
   Division division;
   bool found() const { return best.launch.config_index >= 0; }
+  bool stores_by_columns() const {
+    return found() && best.launch.epilogue_path == EpiloguePath::columns;
+  }
 
   Candidate best;
 
@@ -88,14 +114,11 @@ class Search {
   const Device& device_;
   const Code code_;
   std::string_view filter_;
-  int cluster_ = 0;  // CTAs in a cluster; 0: the filter does not say
+  AskedCluster cluster_;
   const double least_bytes_;
   const ConfigFilter config_filter_;
   bool names_one_row_ = false;  // the filter is the whole name of a row
 };
-
-// Is there an RS kernel, which transposes A in registers, for this input type?
-bool has_rs_kernel(DType input);
 
 // The operand types that this build's kernels multiply with this code, as text for errors; empty if
 // there are none. `sparse`: kernels with a 2:4 operand instead of the dense ones.

@@ -52,7 +52,7 @@ bool can_read(const CandidateOperand& input, Major major, bool gathers, bool& ve
 
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster) {
+                                     AskedCluster cluster) {
   LaunchConfig launch;
   // Beside a packed weight the other operand is loaded in vectors, or copied before.
   const bool packed = config.has_packed_weight();
@@ -62,7 +62,8 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
   if (!can_read(operands.b, major_b(config.layout), gathers_b, launch.vector_b))
     return std::nullopt;
   if (packed && !launch.vector_b) return std::nullopt;
-  if (config.shared_bytes() > device.shared_bytes || cluster > 1) return std::nullopt;
+  if (config.shared_bytes() > device.shared_bytes || cluster.value_or(ClusterShape{}).size() > 1)
+    return std::nullopt;
   launch.tiles_m = ceil_div(problem.m, config.tile_m());
   launch.tiles_n = ceil_div(problem.n, config.tile_n());
   const double tiles = double(launch.tiles_m) * double(launch.tiles_n) * double(problem.batch);

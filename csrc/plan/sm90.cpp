@@ -2,9 +2,11 @@
 // constants were fitted, and how good it is.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "plan/candidate.h"
+#include "plan/memory.h"
 #include "plan/store_path.h"
 
 namespace tcgemm::plan {
@@ -14,32 +16,48 @@ namespace {
 // loading the operands from L2. Each tile adds a fill and an epilogue, and the last wave decides
 // when the grid ends.
 
-constexpr double kMisalignedLines = 2.1;  // L2 lines for 128 bytes that begin inside a line
-constexpr double kReceived = 0.2;         // share of such lines of b that a cluster does not save
-// Clocks a k-block in clusters of two and four, where the slowest block decides.
-constexpr double kTwoBlocks = 2.3;
-constexpr double kFourBlocks = 15;
-constexpr double kLaunch = 1.35;   // microseconds: launch and barriers
-constexpr double kCluster = 0.06;  // microseconds: start of a cluster of two; of four twice
-// The same with one warpgroup, where all rows begin with a line of L2.
+// L2 lines for 128 bytes that begin inside a line: inside a sector of 32 bytes, and elsewhere.
+constexpr double kMisalignedLines = 2.1;
+constexpr double kSectorLines = 1.29;
+constexpr int kL2Sector = 32;       // bytes
+constexpr double kReceived = 0.28;  // share of such lines that a cluster does not save
+// Clocks a k-block of CTAs that share b, since the slowest decides, and of clusters of four and
+// more, whose loads compete less.
+constexpr double kSharedB = 8;
+constexpr double kFourBlocks = -15;
+constexpr double kLaunch = 2.0;         // microseconds: launch and barriers
+constexpr double kCluster = 0.06;       // microseconds: start of a cluster of two; of four twice
+constexpr double kColumnsStore = 0.05;  // microseconds: the store warp of EpiloguePath::columns
+// Of a cluster's start with one warpgroup, where all rows begin with a line of L2.
 constexpr double kNarrowCluster = 0.35;
-constexpr double kFill = 2500;          // clocks a tile: from the first load to the first wgmma
-constexpr double kBlockOverhead = 136;  // clocks a k-block: barrier, issue, and what is not hidden
-constexpr double kPingpongOverhead = 180;  // the same with pingpong
+constexpr double kFill = 1800;         // clocks a tile: from the first load to the first wgmma
+constexpr double kBlockOverhead = 76;  // clocks a k-block: barrier, issue, and what is not hidden
+constexpr double kPingpongOverhead = 130;  // the same with pingpong
 constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
+constexpr double kPingpongStore = 3.0;     // factor where one warpgroup stores and one multiplies
+// The same of kernels that were fitted before CTAs began their loads earlier: those that share b
+// alone (but for the RS mainloop), and those of bits.
+constexpr double kOtherLaunch = 1.35;
+constexpr double kOtherFill = 2500;
+constexpr double kOtherBlockOverhead = 136;
+constexpr double kOtherPingpongOverhead = 180;
 constexpr double kStore32 = 0.05;     // the same for 32-bit results, which are not stored by TMA
 constexpr double kScaleStore = 0.01;  // added for alpha and scales
 constexpr double kRolledStore = 0.1;  // the total of the rolled epilogue with terms
 constexpr double kActivationStore = 0.08;   // added for gelu, gelu_tanh and silu
 constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
 constexpr double kAddendStore = 0.21;       // added for c or the residual
+// The general variant of EpiloguePath::columns, a loop over units of 32 columns or of 16: the total
+// with terms, and what an activation adds.
+constexpr double kColumnsTerms = 0.25;
+constexpr double kColumnsHalfTerms = 0.4;
+constexpr double kColumnsActivation = 0.05;
 constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; not of split FP32
-// The fewest clocks of a k-block of up to 64 columns: for none, and for each column.
+// The fewest clocks of a k-block of up to 96 columns: for none, and for each column.
 constexpr double kNarrowBlock = 260;
-constexpr double kNarrowColumn = 0.7;
+constexpr double kNarrowColumn = 0.25;
 constexpr double kPackedCluster = 1.06;  // factor of a k-block with a packed weight in clusters
 constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one warpgroup issues it
-constexpr double kPingpongStore = 3.0;   // factor where one warpgroup stores and one multiplies
 constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
 constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
 constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside a larger result
@@ -132,7 +150,7 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
     return split_product_count(config.terms()) * (config.warpgroups == 1 ? 1.5
                                                   : config.n == 256      ? 1.26
                                                                          : 1.3);
-  double factor = config.warpgroups == 3 ? 1.036 : config.m64_blocks > 1 ? 1.01 : 1.0;
+  double factor = config.warpgroups == 3 ? 1.036 : config.m64_blocks > 1 ? 1.04 : 1.0;
   if (config.n > 256) factor *= kThreeStages;
   if (config.promotes()) factor *= promotion_cost(config, problem);
   if (config.is_rs()) factor *= 1 + kTransposeShare;
@@ -156,6 +174,20 @@ double packed_block(const GemmConfig& config, const Device& device, bool shared)
   return microseconds * device.hopper.clock * kFastClock;
 }
 
+// Has the kernel the constants kOther...?
+bool has_other_clocks(const GemmConfig& config) {
+  return (!config.shares_a() && !config.is_rs()) || config.input == DType::b1;
+}
+
+// Needs a kernel with EpiloguePath::columns its general variant? tile/transposed.cuh: both variants
+// have a bias and relu, and that of 8-bit operands scales.
+bool has_general_terms(const Problem& problem, bool scales) {
+  const bool scaled = scales || problem.alpha != 1.0;
+  constexpr SlotSet kTerms = {Slot::c, Slot::residual, Slot::z, Slot::amax, Slot::scale_out};
+  return is_transcendental(problem.activation) || problem.has_any(kTerms) ||
+         (scaled && bits(problem.input_a) != 8);
+}
+
 // Clocks to store an element of the tile.
 double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePath path) {
   const bool scales = problem.has_any(kOperandScales), rolled = path == EpiloguePath::rolled;
@@ -164,9 +196,12 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
   double clocks = (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
   if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
     clocks = kRolledStore;
-  if (is_transcendental(problem.activation))
-    clocks += rolled ? kRolledActivation : kActivationStore;
-  if (problem.has(Slot::c) || problem.has(Slot::residual)) clocks += kAddendStore;
+  const bool has_activation = is_transcendental(problem.activation);
+  const bool loops = path == EpiloguePath::columns && has_general_terms(problem, scales);
+  if (loops) clocks = config.n % kStoreColumns == 0 ? kColumnsTerms : kColumnsHalfTerms;
+  if (has_activation)
+    clocks += rolled ? kRolledActivation : loops ? kColumnsActivation : kActivationStore;
+  if (!loops && (problem.has(Slot::c) || problem.has(Slot::residual))) clocks += kAddendStore;
   if (config.warpgroups == 1 && config.terms() == 1) clocks *= kOneStore;
   return clocks * (config.pingpong ? kPingpongStore : 1.0);
 }
@@ -182,10 +217,17 @@ double aligned_tiles(Major major, int tile_mn, std::int64_t mn, DType type) {
 // took 1.35 times as long without clusters, and 1.02 times in clusters of two, which share b.
 double l2_lines_per_row(const CandidateOperand& input, DType type, double aligned_tiles) {
   const OperandLayout& layout = input.layout;
-  const bool is_aligned =
-      input.repacked || begins_l2_lines(layout.alignment, bytes_of(layout.pitch, type));
-  const double aligned = is_aligned ? aligned_tiles : 0.0;
-  return aligned + (1 - aligned) * kMisalignedLines;
+  const std::int64_t pitch = bytes_of(layout.pitch, type);
+  const double of_tiles = aligned_tiles + (1 - aligned_tiles) * kMisalignedLines;
+  if (input.repacked || begins_l2_lines(layout.alignment, pitch)) return of_tiles;
+  const bool begins_sectors = layout.alignment % kL2Sector == 0 && pitch % kL2Sector == 0;
+  return begins_sectors ? std::max(of_tiles, kSectorLines) : kMisalignedLines;
+}
+
+// The share of the lines of an operand that each of `ctas` CTAs costs, which share it.
+double loaded_share(double lines_per_row, int ctas) {
+  const double received = lines_per_row > 1 ? kReceived : 0.0;
+  return received + (1 - received) / ctas;
 }
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -204,20 +246,23 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       problem.n < config.tile_n() ? config.edge_rows_b(problem.n) : config.loaded_n();
   const double lines_a = l2_lines_per_row(operands.a, config.input, aligned_a);
   const double lines_b = l2_lines_per_row(operands.b, config.input_b, aligned_b);
-  const double received = lines_b > 1 ? kReceived : 0.0;
-  const double l2_lines_a = rows_a * lines_a;
-  const double l2_lines_b = rows_b * lines_b * (received + (1 - received) / launch.cluster);
+  const ClusterShape cluster = launch.cluster;
+  const double l2_lines_a = rows_a * lines_a * loaded_share(lines_a, cluster.n);
+  const double l2_lines_b = rows_b * lines_b * loaded_share(lines_b, cluster.m);
   const double bytes_in =
       config.terms() * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
-  const double overhead = config.pingpong ? kPingpongOverhead : kBlockOverhead;
-  const double waiting = launch.cluster == 4 ? kFourBlocks : launch.cluster == 2 ? kTwoBlocks : 0;
+  const bool is_other = has_other_clocks(config);
+  const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
+                          : is_other      ? kOtherBlockOverhead
+                                          : kBlockOverhead;
+  const double waiting = (cluster.m > 1 ? kSharedB : 0) + (cluster.size() >= 4 ? kFourBlocks : 0);
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
-                       : config.has_packed_weight() && launch.cluster > 1 ? kPackedCluster
+                       : config.has_packed_weight() && cluster.size() > 1 ? kPackedCluster
                                                                           : 1.0;
-  const bool is_narrow = config.n <= 64 && config.terms() == 1 && !config.is_sparse();
+  const bool is_narrow = config.n <= 96 && config.terms() == 1 && !config.is_sparse();
   const double least = config.has_packed_weight()
                            ? packed_block(config, device, shares_multiprocessor(launch, device))
                        : is_narrow ? kNarrowBlock + kNarrowColumn * config.n
@@ -226,7 +271,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double slower = launch.cluster_adds ? cluster_depth(config) : 1.0;
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
-  const double outside = kFill + store;
+  const double outside = (is_other ? kOtherFill : kFill) + store;
   const double tile =
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
   // The problem of partial sums has a matrix for each slice.
@@ -237,15 +282,35 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
                         cluster_sum_clocks(config, launch);
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
-  const double cluster = starts_late ? kNarrowCluster : kCluster;
+  const double cluster_start = starts_late ? kNarrowCluster : kCluster;
   const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
   const double adds = launch.cluster_adds                ? cluster_wait_time(config, launch)
                       : stores_columns && config.n <= 64 ? kNarrowColumns
                                                          : 0.0;
-  const double start = kLaunch + cluster * (launch.cluster / 2) + adds;
+  const double start =
+      (is_other ? kOtherLaunch : kLaunch) + cluster_start * (cluster.size() / 2) + adds;
   // The constants of split FP32 were fitted to the clock of large problems.
   const double rate = config.terms() > 1 ? device.hopper.clock : clock_rate(device, flops, clocks);
-  return start + clocks / rate;
+  const double last_store = launch.epilogue_path == EpiloguePath::columns ? kColumnsStore : 0;
+  return start + clocks / rate + last_store;
+}
+
+// Can the CTAs of a cluster of the kernel share operands so? The last cluster may reach beyond the
+// matrix, but not to rows or columns that do not fit 32 bits.
+bool may_share(const GemmConfig& config, const Problem& problem, ClusterShape shape) {
+  const auto fits = [](std::int64_t extent, std::int64_t size) {
+    return round_up(extent, size) <= std::numeric_limits<std::int32_t>::max();
+  };
+  if (!config.shares_a() && (shape.n > 1 || shape.m > 4)) return false;
+  return fits(problem.m, shape.m * config.tile_m()) && fits(problem.n, shape.n * config.tile_n());
+}
+
+// Is the cluster tried where no name asks for it? Clusters of four took 1.4 times as long with 2:4
+// operands (docs/dev/kernels/sm90-sparse.md).
+bool is_searched(const GemmConfig& config, const ClusterChoice& choice, std::int64_t rows,
+                 std::int64_t columns) {
+  const std::int64_t largest = std::min<std::int64_t>(rows, config.is_sparse() ? 2 : 8);
+  return choice.searched && choice.shape.m <= largest && choice.shape.n <= columns;
 }
 
 // Clusters that run at one time.
@@ -300,7 +365,7 @@ double add_slices_time(const Problem& problem, const Device& device, Division di
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     int cluster, Division division) {
+                                     AskedCluster cluster, Division division, double least_bytes) {
   if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
@@ -308,41 +373,43 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   if (!may_divide(config, problem, device, division)) return std::nullopt;
   const int slices = division.slices;
   const bool cluster_adds = division.cluster_adds;
-  if (cluster_adds && cluster > 1) return std::nullopt;  // its CTAs share no operand
   const bool another_adds = slices > 1 && !cluster_adds;
   const Problem stored =
       another_adds ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
   // A warp that stores columns by TMA does not take part in the barriers of a cluster that adds.
   const StorePath whole = store_path(config, stored);
-  const StorePath store =
-      cluster_adds && whole == StorePath::tma_columns ? StorePath::column_pairs : whole;
+  const StorePath store = !cluster_adds || whole != StorePath::tma_columns ? whole
+                          : config.interleaved_rows()                      ? StorePath::column_pairs
+                                                                           : StorePath::elements;
   const EpiloguePath epilogue = epilogue_path(config, stored, store);
-  if (config.unrolled_only() && epilogue == EpiloguePath::rolled) return std::nullopt;
+  if (!config.has_kernel(kernel_path(epilogue))) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
   const std::int64_t columns = ceil_div(problem.n, config.tile_n());
   LaunchConfig best;
   best.microseconds = HUGE_VAL;
-  // Clusters of four took 1.4 times as long with 2:4 operands (docs/dev/kernels/sm90-sparse.md).
-  const std::int64_t largest =
-      cluster_adds ? 1 : std::min<std::int64_t>(rows, config.is_sparse() ? 2 : 4);
-  for (const int size : kClusterSizes) {
-    if (cluster == 0 ? size > largest : size != cluster) continue;
+  for (const ClusterChoice& choice : kClusters) {
+    const ClusterShape shape = choice.shape;
+    if (cluster ? shape != *cluster : !is_searched(config, choice, rows, columns)) continue;
+    if (!may_share(config, problem, shape) || (cluster_adds && shape.size() > 1)) continue;
     LaunchConfig launch;
-    launch.cluster = size;
+    launch.cluster = shape;
     launch.slices = slices;
     launch.cluster_adds = cluster_adds;
     launch.store_path = store;
     launch.epilogue_path = epilogue;
-    launch.tiles_m = ceil_div(rows, size);
-    launch.tiles_n = columns;
+    launch.tiles_m = ceil_div(rows, shape.m);
+    launch.tiles_n = ceil_div(columns, shape.n);
     const double clusters = double(launch.tiles_m) * double(launch.tiles_n) * double(stored.batch);
-    const std::int64_t resident = resident_clusters(config, device, launch.launched_cluster());
+    const int ctas = launch.launched_cluster().size();
+    const std::int64_t resident = resident_clusters(config, device, ctas);
     launch.waves = clusters / double(resident);
-    launch.grid = int(std::min(clusters, double(resident))) * launch.launched_cluster();
+    launch.grid = int(std::min(clusters, double(resident))) * ctas;
     launch.microseconds = kernel_time(config, stored, device, operands, launch);
+    launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
     if (launch.microseconds < best.microseconds) best = launch;
   }
+  if (best.grid == 0) return std::nullopt;  // no such cluster
   // Another kernel reads the sums of slices at once.
   best.result_fits_l2 = another_adds || result_bytes(problem) <= double(device.l2_bytes);
   best.raster_group = visits_whole_rows(config, problem, device, best)

@@ -26,13 +26,6 @@ bool stores_rows_by_tma(const GemmConfig& config, const Problem& problem) {
          whole_vectors(problem.n, type) && is_row_major(problem);
 }
 
-bool stores_columns_by_tma(const GemmConfig& config, const Problem& problem) {
-  const DType type = problem[Slot::out].dtype;
-  return config.tma_stores_columns() && type == config.column_store_dtype() &&
-         problem.has_default_epilogue() && whole_vectors(problem.m, type) &&
-         is_column_major(problem);
-}
-
 // Can a kernel load two adjacent scales at once, from each even index, in every matrix of the
 // batch?
 bool can_load_pairs(const Operand& scale, std::int64_t batch) {
@@ -46,10 +39,47 @@ bool can_unroll_bias(const GemmConfig& config, const Problem& problem) {
   return along_row || (bias.stride_col == 0 && config.interleaved_rows());
 }
 
-bool is_addend_in_vectors(const Problem& problem, Slot slot) {
+bool is_addend_in_vectors(const Problem& problem, Slot slot, int bits_of_addend = 16) {
   const Matrix& addend = problem[slot];
-  return bits(addend.dtype) == 16 && addend.stride_col == 1 &&
+  return bits(addend.dtype) == bits_of_addend && addend.stride_col == 1 &&
          is_vectorizable(addend, problem.m, problem.n, problem.batch);
+}
+
+// Has EpiloguePath::columns the terms? z and an addend must have columns of vectors, as the result.
+bool can_transpose(const GemmConfig& config, const Problem& problem) {
+  if (problem.has_any(kZeroPoints)) return false;
+  const int width = bits(problem[Slot::out].dtype);
+  if (width == 32 ? problem[Slot::out].dtype != DType::f32 || config.input != DType::tf32
+                  : bits(config.input) == 32)
+    return false;
+  // Its gelu is an approximation for results of at most 16 bits.
+  if (width == 32 && problem.activation == Activation::gelu) return false;
+  const SlotSet addends = problem.operands.given() & kMatrixAddends;
+  if (addends == kMatrixAddends || (width == 8 && (!addends.empty() || problem.has(Slot::z))))
+    return false;
+  for (const Slot slot : addends)
+    if (!is_addend_in_vectors(transposed(problem), slot, width)) return false;
+  if (problem.has(Slot::bias) && problem[Slot::bias].stride_col != 0 &&
+      !can_unroll_bias(config, problem))
+    return false;
+  const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0;
+  if (column_scales && !can_load_pairs(problem[Slot::scale_b], problem.batch)) return false;
+  // Scales that are not in shared memory are read for 8 columns at once.
+  const bool shares_bias = problem.has(Slot::bias) && problem[Slot::bias].stride_col != 0;
+  if (column_scales && (shares_bias || config.vector_bytes() == 0) && problem.n % 8 != 0)
+    return false;
+  if (!problem.has(Slot::z)) return true;
+  const Operand& z = problem[Slot::z];
+  return bits(z.dtype) == width &&
+         is_vectorizable(transposed(z), problem.n, problem.m, problem.batch);
+}
+
+bool stores_columns_by_tma(const GemmConfig& config, const Problem& problem) {
+  const DType type = problem[Slot::out].dtype;
+  if (!whole_vectors(problem.m, type) || !is_column_major(problem)) return false;
+  if (config.has_kernel(EpiloguePath::columns)) return can_transpose(config, problem);
+  return config.tma_stores_columns() && type == config.column_store_dtype() &&
+         problem.has_default_epilogue();
 }
 
 // The epilogue of tile/unrolled.cuh that has the terms: fused or plain, or rolled if neither has.
@@ -97,7 +127,8 @@ StorePath store_path(const GemmConfig& config, const Problem& problem) {
 }
 
 EpiloguePath epilogue_path(const GemmConfig& config, const Problem& problem, StorePath path) {
-  if (path == StorePath::tma_columns) return EpiloguePath::plain;
+  if (path == StorePath::tma_columns)
+    return config.has_kernel(EpiloguePath::columns) ? EpiloguePath::columns : EpiloguePath::plain;
   const DType type = problem[Slot::out].dtype;
   if (path == StorePath::column_pairs) {
     if (type == config.accumulator && problem.has_default_epilogue()) return EpiloguePath::direct;

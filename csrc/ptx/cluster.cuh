@@ -19,7 +19,15 @@ __device__ inline std::uint32_t cluster_size() {
   return size;
 }
 
-// The index of the cluster in the grid.
+// The CTAs of the cluster along x and y. The rank of CTA (x, y) is x + y * size of x.
+__device__ inline uint2 cluster_shape() {
+  uint2 shape;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(shape.x));
+  asm("mov.u32 %0, %%cluster_nctaid.y;" : "=r"(shape.y));
+  return shape;
+}
+
+// The index of the cluster in the grid, along x. No grid has several along y.
 __device__ inline std::uint32_t cluster_index() {
   std::uint32_t index;
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(index));

@@ -21,12 +21,19 @@ __device__ inline void ldmatrix_x4(std::uint32_t (&registers)[4], std::uint32_t 
                  : "memory");
 }
 
-// Needs sm_90 or newer.
+// Needs sm_90 or newer. Transposed: a row in shared memory is a column of the fragment.
+template <bool kTransposed = false>
 __device__ inline void stmatrix_x4(std::uint32_t shared, std::uint32_t r0, std::uint32_t r1,
                                    std::uint32_t r2, std::uint32_t r3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
-               "r"(r0), "r"(r1), "r"(r2), "r"(r3)
-               : "memory");
+  if constexpr (kTransposed)
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+        "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+        : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared),
+                 "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+                 : "memory");
 }
 
 }  // namespace tcgemm::ptx

@@ -135,6 +135,8 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_P6 "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define TCGEMM_P7 "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define TCGEMM_P1_HALF "%16,%17,%18,%19,%20,%21,%22,%23"
+#define TCGEMM_P2_HALF "%32,%33,%34,%35,%36,%37,%38,%39"
+#define TCGEMM_P3_HALF "%48,%49,%50,%51,%52,%53,%54,%55"
 #define TCGEMM_P4_HALF "%64,%65,%66,%67,%68,%69,%70,%71"
 #define TCGEMM_P5_HALF "%80,%81,%82,%83,%84,%85,%86,%87"
 #define TCGEMM_P6_HALF "%96,%97,%98,%99,%100,%101,%102,%103"
@@ -161,15 +163,25 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_WGMMA_32(C)                                                                \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1, "%32", TCGEMM_SHARED, "33", "34", "35", "36", \
                TCGEMM_D16(C, 0), TCGEMM_D16(C, 16))
+#define TCGEMM_WGMMA_40(C)                                                                       \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2_HALF, "%40", TCGEMM_SHARED, "41", "42", \
+               "43", "44", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16), TCGEMM_D8(C, 32))
 #define TCGEMM_WGMMA_48(C)                                                                        \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2, "%48", TCGEMM_SHARED, "49", "50", "51", \
                "52", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16), TCGEMM_D16(C, 32))
+#define TCGEMM_WGMMA_56(C)                                                                         \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3_HALF, "%56", TCGEMM_SHARED, \
+               "57", "58", "59", "60", TCGEMM_D16(C, 0), TCGEMM_D16(C, 16), TCGEMM_D16(C, 32),     \
+               TCGEMM_D8(C, 48))
 #define TCGEMM_WGMMA_64(C)                                                                    \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "%64", TCGEMM_SHARED, \
                "65", "66", "67", "68", TCGEMM_D64(C, 0))
 #define TCGEMM_WGMMA_72(C)                                                                        \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4_HALF, "%72", \
                TCGEMM_SHARED, "73", "74", "75", "76", TCGEMM_D64(C, 0), TCGEMM_D8(C, 64))
+#define TCGEMM_WGMMA_80(C)                                                                   \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4, "%80", \
+               TCGEMM_SHARED, "81", "82", "83", "84", TCGEMM_D64(C, 0), TCGEMM_D16(C, 64))
 #define TCGEMM_WGMMA_88(C)                                                                      \
   TCGEMM_WGMMA(                                                                                 \
       "", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5_HALF, \
@@ -242,9 +254,10 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
                              bool accumulate) {
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
-  static_assert(kRegisters == 16 || kRegisters == 24 || kRegisters == 32 || kRegisters == 48 ||
-                    kRegisters == 64 || kRegisters == 72 || kRegisters == 88 || kRegisters == 96 ||
-                    kRegisters == 104 || kRegisters == 112 || kRegisters == 128,
+  static_assert(kRegisters == 16 || kRegisters == 24 || kRegisters == 32 || kRegisters == 40 ||
+                    kRegisters == 48 || kRegisters == 56 || kRegisters == 64 || kRegisters == 72 ||
+                    kRegisters == 80 || kRegisters == 88 || kRegisters == 96 || kRegisters == 104 ||
+                    kRegisters == 112 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
   if constexpr (kType.accumulator == DType::f32) {
     if constexpr (kRegisters == 16)
@@ -253,12 +266,18 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
       TCGEMM_WGMMA_24("+f");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+f");
+    else if constexpr (kRegisters == 40)
+      TCGEMM_WGMMA_40("+f");
     else if constexpr (kRegisters == 48)
       TCGEMM_WGMMA_48("+f");
+    else if constexpr (kRegisters == 56)
+      TCGEMM_WGMMA_56("+f");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_64("+f");
     else if constexpr (kRegisters == 72)
       TCGEMM_WGMMA_72("+f");
+    else if constexpr (kRegisters == 80)
+      TCGEMM_WGMMA_80("+f");
     else if constexpr (kRegisters == 88)
       TCGEMM_WGMMA_88("+f");
     else if constexpr (kRegisters == 96)
@@ -276,12 +295,18 @@ __device__ inline void wgmma(Register (&d)[kRegisters], std::uint64_t a, std::ui
       TCGEMM_WGMMA_24("+r");
     else if constexpr (kRegisters == 32)
       TCGEMM_WGMMA_32("+r");
+    else if constexpr (kRegisters == 40)
+      TCGEMM_WGMMA_40("+r");
     else if constexpr (kRegisters == 48)
       TCGEMM_WGMMA_48("+r");
+    else if constexpr (kRegisters == 56)
+      TCGEMM_WGMMA_56("+r");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_64("+r");
     else if constexpr (kRegisters == 72)
       TCGEMM_WGMMA_72("+r");
+    else if constexpr (kRegisters == 80)
+      TCGEMM_WGMMA_80("+r");
     else if constexpr (kRegisters == 88)
       TCGEMM_WGMMA_88("+r");
     else if constexpr (kRegisters == 96)
@@ -378,9 +403,12 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_WGMMA_16
 #undef TCGEMM_WGMMA_24
 #undef TCGEMM_WGMMA_32
+#undef TCGEMM_WGMMA_40
 #undef TCGEMM_WGMMA_48
+#undef TCGEMM_WGMMA_56
 #undef TCGEMM_WGMMA_64
 #undef TCGEMM_WGMMA_72
+#undef TCGEMM_WGMMA_80
 #undef TCGEMM_WGMMA_88
 #undef TCGEMM_WGMMA_96
 #undef TCGEMM_WGMMA_104

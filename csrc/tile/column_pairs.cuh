@@ -1,7 +1,9 @@
-// Values of the columns of a unit in the unrolled epilogue (tile/unrolled.cuh): a bias, or scales.
+// Values of the columns of a unit in the epilogues of tile/unrolled.cuh and tile/transposed.cuh: a
+// bias, or scales.
 #pragma once
 
 #include "tile/epilogue.cuh"
+#include "tile/scale.cuh"
 
 namespace tcgemm::tile {
 
@@ -36,5 +38,29 @@ struct ColumnPairs {
     return i % 2 == 0 ? pairs[i / 4].x : pairs[i / 4].y;
   }
 };
+
+// The scales of a unit's columns, of which the lane has kCount values. shared: these scales, where
+// Epilogue::shares_scales.
+template <int kUnit, int kCount>
+__device__ __forceinline__ ColumnPairs<kUnit> column_scales(const Epilogue& epilogue,
+                                                            const Window& window,
+                                                            const float* shared) {
+  const ScaleVector& scale_b = epilogue.scale_b;
+  const float* first = epilogue.shares_scales
+                           ? shared
+                           : scale_b.data + window.batch * scale_b.stride_batch + window.col;
+  ColumnPairs<kUnit> scales = {};
+  scales.template load<kCount>(first, window.cols);
+  return scales;
+}
+
+// v *= alpha * scale_a * scale_b for a unit of 16 rows x kUnit columns.
+template <int kUnit, int kCount>
+__device__ __forceinline__ void multiply_scales(const Epilogue& epilogue, const RowScales& rows,
+                                                const Window& window, const float* shared,
+                                                float (&v)[kCount]) {
+  multiply_rows(epilogue, rows, v);
+  if (scales_columns(epilogue)) column_scales<kUnit, kCount>(epilogue, window, shared).multiply(v);
+}
 
 }  // namespace tcgemm::tile

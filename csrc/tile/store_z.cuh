@@ -48,7 +48,7 @@ __device__ inline void store_z(const Epilogue& epilogue, const Window& window,
     const int row = half == 0 ? window.lane_rows[0] : window.lane_rows[1];
     if (row >= window.rows || 8 * block >= window.cols) continue;
     const std::int64_t offset = window.batch * epilogue.z_stride_batch +
-                                (window.row + row) * epilogue.z_stride_row + window.col + 8 * block;
+                                (window.row + row) * epilogue.z_pitch + window.col + 8 * block;
     *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(epilogue.z) + offset) = {
         words[0], words[1], words[2], words[3]};
   }

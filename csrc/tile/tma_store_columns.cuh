@@ -1,4 +1,4 @@
-// Stores of column-major 16-bit results by TMA, for fragments with RowOrder::interleaved.
+// Stores of column-major results by TMA.
 // docs/dev/kernels/column_stores.md says what was tried.
 #pragma once
 
@@ -26,12 +26,16 @@ namespace tcgemm::tile {
 //   warpgroup    pack 0 | pack 1 |       | pack 2 |       | pack 3 | ..     buffers alternate
 //   store warp          | store 0, wait  | store 1, wait  | store 2 | ..
 //
-//   buffer:  32 columns of the result, each in a row of 128 bytes: 64 elements of 16 bits
+//   buffer:  of 16 bits   32 columns, each in a row of 64 elements
+//            of 8 bits    32 columns, in the first half of the buffer
+//            of 32 bits   16 columns of the rows 0 to 31, then of the rows 32 to 63
 //
-// A lane writes pairs of adjacent rows. There are no bank conflicts: lanes with the same g write
-// different columns, and the swizzle puts these into different banks.
+// Fragments with RowOrder::interleaved: a lane writes pairs of adjacent rows. There are no bank
+// conflicts: lanes with the same g write different columns, and the swizzle puts these into
+// different banks. Fragments with RowOrder::native: see tile/transposed_unit.cuh.
 
 inline constexpr int kWarpgroupThreads = 128;
+inline constexpr int kWarpgroupRows = 64;
 inline constexpr int kBufferBytes = 2 * kStagingBytes;
 inline constexpr int kBarrierThreads = kWarpgroupThreads + 32;  // threads at the barriers below
 
@@ -43,6 +47,9 @@ __device__ inline int full_barrier(int warpgroup, int index) {
 __device__ inline int free_barrier(int warpgroup, int index) {
   return 3 + 4 * warpgroup + index % 2;
 }
+
+// Buffers that a tile of n columns fills. The last one may be filled by half.
+constexpr int column_buffers(int n, int columns) { return (n + columns - 1) / columns; }
 
 // Writes the lane's pairs of box kIndex, 32 columns of the fragment, to a buffer.
 template <DType kOut, int kIndex, class Fragment>
@@ -91,23 +98,50 @@ __device__ inline void drain_store_warp(int warpgroup) {
 // The store warp of a warpgroup. It calls begin(), then store() for each tile, then end().
 class StoreWarp {
  public:
-  __device__ StoreWarp(const TensorMap* map, char* smem_d, int warpgroup, L2Policy policy)
-      : map_(map), smem_d_(ptx::shared_address(smem_d)), warpgroup_(warpgroup), policy_(policy) {}
+  __device__ StoreWarp(const TensorMap* map, char* smem_d, int warpgroup, DType out,
+                       L2Policy policy)
+      : map_(map),
+        smem_d_(ptx::shared_address(smem_d)),
+        warpgroup_(warpgroup),
+        column_bytes_(kWarpgroupRows * addressable_bytes(out)),
+        policy_(policy) {}
 
   __device__ void begin() const { release_buffer(0); }
 
-  // Stores 64 rows of the warpgroup from `row` on, and `columns` columns from `col` on.
-  __device__ void store(int columns, int row, int col, int batch) const {
+  // Stores 64 rows of the warpgroup from `row` on, and kColumns columns from `col` on, of which a
+  // buffer has kBufferColumns. A buffer of 32 columns is one box, or two of 16 columns if kColumns
+  // is no multiple of 32. A buffer of 16 columns is two boxes of 32 rows.
+  template <int kColumns, int kBufferColumns>
+  __device__ void store(int row, int col, int batch) const {
+    constexpr int kBuffers = column_buffers(kColumns, kBufferColumns);
+    constexpr bool kHalvesRows = kBufferColumns < kStoreColumns;
+    constexpr bool kHalvesColumns = !kHalvesRows && kColumns % kStoreColumns != 0;
 #pragma unroll 1
-    for (int index = 0; index < columns / kStoreColumns; ++index) {
+    for (int index = 0; index < kBuffers; ++index) {
       ptx::named_barrier_sync(full_barrier(warpgroup_, index), kBarrierThreads);
+      // The next tile begins with the first buffer. That is free when its mainloop has ended.
+      const bool restarts = kBuffers % 2 != 0 && index + 1 == kBuffers;
       if (ptx::elect()) {
-        ptx::tma_store(map_, smem_d_ + index % 2 * kBufferBytes, row, col + index * kStoreColumns,
-                       batch, policy_);
-        ptx::tma_store_wait_read<1>();  // the previous buffer is free
+        const std::uint32_t buffer = smem_d_ + index % 2 * kBufferBytes;
+        const int first = col + index * kBufferColumns;
+        ptx::tma_store(map_, buffer, row, first, batch, policy_);
+        const bool second_half = kHalvesRows || (kHalvesColumns && index + 1 < kBuffers);
+        if (kHalvesRows)
+          ptx::tma_store(map_, buffer + kBufferBytes / 2, row + kWarpgroupRows / 2, first, batch,
+                         policy_);
+        else if (second_half)
+          ptx::tma_store(map_, buffer + kStoreColumns / 2 * column_bytes_, row,
+                         first + kStoreColumns / 2, batch, policy_);
+        // The previous buffer is free, or this one.
+        if (restarts)
+          ptx::tma_store_wait_read<0>();
+        else if (second_half)
+          ptx::tma_store_wait_read<2>();
+        else
+          ptx::tma_store_wait_read<1>();
       }
       __syncwarp();
-      release_buffer(index + 1);
+      release_buffer(restarts ? 0 : index + 1);
     }
   }
 
@@ -120,7 +154,7 @@ class StoreWarp {
 
   const TensorMap* map_;
   std::uint32_t smem_d_;
-  int warpgroup_;
+  int warpgroup_, column_bytes_;
   L2Policy policy_;
 };
 

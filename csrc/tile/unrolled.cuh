@@ -384,16 +384,7 @@ class UnrolledEpilogue {
 
   template <class Unit, int kCount>
   __device__ __forceinline__ void multiply_scales(Unit unit, float (&v)[kCount]) const {
-    multiply_rows(epilogue_, rows_, v);
-    if (!scales_columns(epilogue_)) return;
-    const Window window = window_of(unit);
-    const ScaleVector& scale_b = epilogue_.scale_b;
-    const float* first = epilogue_.shares_scales
-                             ? vector_ + unit * kUnit
-                             : scale_b.data + window.batch * scale_b.stride_batch + window.col;
-    ColumnPairs scales = {};
-    scales.template load<kCount>(first, window.cols);
-    scales.multiply(v);
+    tile::multiply_scales<kUnit>(epilogue_, rows_, window_of(unit), vector_ + unit * kUnit, v);
   }
 
   template <class Unit, int kCount>

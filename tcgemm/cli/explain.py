@@ -93,7 +93,9 @@ def parser() -> argparse.ArgumentParser:
     )
     sums.add_argument("--device", help="a GPU by name, such as H200 or A100; default H200")
     sums.add_argument(
-        "--kernel", help="only kernels whose name contains this; @4: in clusters of four"
+        "--kernel",
+        help="only kernels whose name contains this; @4: in clusters of four; @2x2: two by two; "
+        "^T: with a and b swapped",
     )
     parser.add_argument(
         "--json",

@@ -143,7 +143,9 @@ def mm(
         terms = terms.before_activation()
     if out_dtype is torch.int32:
         return _stored(terms.of_integers(values), out)
-    values = terms.of_floats(rounding.from_sums(values), row_kernel.swap_ab)
+    # A kernel that stores its result by columns multiplies by the scales in the order of the call.
+    in_its_order = row_kernel.swap_ab and plan.store_path != "tma_columns"
+    values = terms.of_floats(rounding.from_sums(values), in_its_order)
     if before_activation:
         return _stored(values, out)
     largest = rounding.to(values, torch.float32).abs().max() if amax else None

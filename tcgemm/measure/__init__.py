@@ -21,11 +21,13 @@ Fronts
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
+from tcgemm.info import catalog
 from tcgemm.operands.packed import PackedWeight
 from tcgemm.ops.explanation import Explanation, explain
 from tcgemm.ops.prepared import Prepared
@@ -62,10 +64,20 @@ def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan
 def name_of(explanation: Explanation) -> str:
     """The kernel of a plan, with the CTAs of its cluster and its slices of k: "kernel@2/4".
 
-    With a "c" behind it, the CTAs of a cluster add the slices. tcgemm.explain takes the name.
+    With a "c" behind it, the CTAs of a cluster add the slices. With "^T" at its end, the kernel
+    stores the result by columns, for which it takes the other orientation. tcgemm.explain takes the
+    name.
     """
     suffix = "c" if explanation.cluster_adds else ""
+    by_columns = explanation.store_path == "tma_columns" and stores_columns(explanation.kernel)
+    suffix += "^T" if by_columns else ""
     return f"{explanation.kernel}@{explanation.cluster}/{explanation.slices}{suffix}"
+
+
+@functools.cache
+def stores_columns(kernel: str | None) -> bool:
+    """Has the kernel of the catalog the epilogue path "columns"?"""
+    return any(row["name"] == kernel and "columns" in row["epilogue_paths"] for row in catalog())
 
 
 def kernel_name(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> str:

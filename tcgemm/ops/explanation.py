@@ -43,7 +43,8 @@ class Explanation(Text):
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
         stages (int): the stages of the pipeline.
         threads (int): the threads of a block.
-        cluster (int): the CTAs of a cluster.
+        cluster (int or str): the CTAs of a cluster, or "2x4" where 2 along m share b and 4 along n
+            share a.
         slices (int): the slices of k, whose sums are added in the order of k.
         cluster_adds (bool): True if the CTAs of a cluster add them; else another kernel does.
         grid (int): the blocks of the grid.
@@ -74,7 +75,7 @@ class Explanation(Text):
     tile: tuple[int, int, int] | None
     stages: int | None
     threads: int | None
-    cluster: int | None
+    cluster: int | str | None
     slices: int | None
     cluster_adds: bool | None
     grid: int | None
@@ -166,9 +167,11 @@ def check_layout(
         options: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
             tensors, or "H200".
-        kernel (str): considers only kernels whose name contains this text. "@1", "@2" or "@4" at
-            its end asks for so many CTAs in a cluster, and "/8" after it for so many
-            slices of k, which another kernel adds. With "/2c" the CTAs of a cluster add them.
+        kernel (str): considers only kernels whose name contains this text. "@1", "@2", "@4" or "@8"
+            at its end asks for so many CTAs of a cluster along m, which share b; "@2x4" for 4 along
+            n as well, which share a. "/8" after it asks for so many slices of k, which another
+            kernel adds. With "/2c" the CTAs of a cluster add them. "^T" after all asks for the
+            other orientation: for a row-major result the kernel computes out^T = b^T a^T.
 
     Returns:
         A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,

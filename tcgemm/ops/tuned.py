@@ -6,9 +6,10 @@
                    "us": 11.2, "planned": "...", "planned_us": 12.9, "date": "..."}]}
 
 `product` is the name that explain gives to the product, and `kernel` is a row of the catalog, its
-cluster and its slices of k. `device` is the name by which the planner knows the GPU. The files are
-read when CUDA starts, or when explain is asked before; the planner then takes their kernels. A file
-that cannot be taken is left out, and the log says why in one line.
+cluster and its slices of k, and "^T" where a and b are swapped: "...@2x2/1^T". `device` is the name
+by which the planner knows the GPU. The files are read when CUDA starts, or when explain is asked
+before; the planner then takes their kernels. A file that cannot be taken is left out, and the log
+says why in one line.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from tcgemm.ops import query
 from tcgemm.ops._torch_private import at_start_of_cuda
 
 FORMAT = 1
-KERNEL = re.compile(r"\w+@([124]/[1-9]\d?|1/[2-8]c)")  # "c": a cluster adds the slices
+# "c": a cluster adds the slices; "^T": a and b are swapped.
+KERNEL = re.compile(r"\w+@(([1248]|[124]x2|[12]x4|1x8)/[1-9]\d?|1/[2-8]c)(\^T)?")
 Row = dict[str, Any]
 _log = logging.getLogger("tcgemm")
 _looked: set[str] = set()  # the GPUs whose files were looked for

@@ -10,19 +10,23 @@ import pytest
 import torch
 
 import tcgemm
+from tcgemm.ops import query
 
 from support import cases
 from support.cases import E4M3, E5M2, F16, F32, S8, check_all
 from support.catalog_rows import (
     CLUSTERS,
     KINDS,
+    MIRRORED,
     block_scales,
+    column_rows,
     kernel_name,
     kind_sizes,
     operands,
     row_and_layout,
     rows,
 )
+from support.column_products import plain_out
 from support.sparse_operands import multiply, operand_of, options_of, sparse_matrix
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
@@ -110,6 +114,29 @@ def test_bits_of_every_kernel(row):
 @rows(lambda row: row.uses_tma)
 def test_bits_of_every_kernel_in_clusters(row, cluster):
     check_all(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
+
+
+@pytest.mark.parametrize("cluster", ("2x2", "1x8"))
+@rows(lambda row: row.shares_a and row.tile[:2] == (128, 128))
+def test_bits_of_kernels_in_clusters_that_share_both_operands(row, cluster):
+    check_all(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
+
+
+@pytest.mark.parametrize("cluster", (1, 2, "2x2"))
+@column_rows(lambda row: row.columns_only or row.tile[:2] == (128, 128))
+def test_bits_of_kernels_that_store_columns(row, cluster):
+    """The b of the call is the a of the kernel."""
+
+    def check(kind):
+        n, m, k = kind.sizes(*row.tile, row.stages)
+        a, b = operands(row, MIRRORED[row.layout], m, n - n % 8, k)
+        options = row.types.options | {"out_dtype": plain_out(row)}
+        kernel = kernel_name(row, cluster, other_orientation=True)
+        plan = query.ask("explain", a, b, **options, kernel=kernel)
+        assert (plan["epilogue_path"], plan["swap_ab"]) == ("columns", True)
+        assert_same(OPS.scaled_mm, a, b, **options, kernel_name=kernel)
+
+    check_all(((kind,) for kind in KINDS if kind.name in CHOSEN[:4]), check)
 
 
 @pytest.mark.parametrize("cluster_adds", (False, True))

@@ -10,7 +10,15 @@ import torch
 
 from support import cases
 from support.cases import BF16, F32, check_all
-from support.catalog_rows import built_rows, kernel_name, operands, parametrized, rows
+from support.catalog_rows import (
+    MIRRORED,
+    built_rows,
+    column_rows,
+    kernel_name,
+    operands,
+    parametrized,
+    rows,
+)
 from support.packed_weight_cases import Case, exact_product, product, with_exact_elements
 from support.reference import assert_exact, exact
 from support.slow_writer import IS_BUILT, WRITER, SlowWriter
@@ -53,17 +61,30 @@ def is_wanted(row):
     return row.uses_tma and row.types.a is BF16 and row.layout == "TN"
 
 
-@pytest.mark.parametrize(
+BOTH_OPERANDS = pytest.mark.parametrize(
     "op",
     [OPS.scaled_mm, functools.partial(OPS.scaled_mm, constant_b=True)],
     ids=["both", "constant"],
 )
+
+
+@BOTH_OPERANDS
 @rows(is_wanted)
 def test_an_operand_of_the_kernel_before(row, op):
     """With a constant b, its first loads do not wait."""
     check_row(row, op)
     if row.sums_in_cluster:
         check_all(((2,), (3,)), lambda count: check_row(row, op, slices=count, cluster_adds=True))
+
+
+@BOTH_OPERANDS
+@column_rows(lambda row: row.types.a is BF16)
+def test_an_operand_of_a_kernel_that_stores_columns(row, op):
+    """It is the b of the kernel. Results of 16 bits, and many tiles along them."""
+    n, k = 300 * row.tile[0] + 8, 6 * row.tile[2]
+    _, b = operands(row, MIRRORED[row.layout], 1, n, k, whole=True)
+    options = {"out_dtype": BF16, "kernel_name": kernel_name(row, other_orientation=True)}
+    check(lambda a: op(a, b, **options), k, lambda a: exact(a, b, out_dtype=BF16))
 
 
 @pytest.mark.parametrize("constant", [False, True])

@@ -26,12 +26,12 @@ def meta(strides, *shape, dtype=BF16):
 
 NUMBER = r"[\d.]+(e[+-]?\d+)?"
 EXPLAINED = {
-    "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog, (plain|fused|rolled) epilogue\)",
+    "kernel": r"\n  kernel +sm\w+ \(row \d+ of the catalog, \w+ epilogue\)",
     "layout": r"\n  layout +\S",
     "repack": r"\n  repack",
     "tile": r"\n  tile +\d+ x \d+ x \d+",
     "stages": r"\d+ stages of ",
-    "cluster": r"\n  cluster +[124]\n",
+    "cluster": r"\n  cluster +\d(x\d)?\n",
     "grid": r"\n  grid +\d+ CTAs on \d+ multiprocessors",
     "waves": rf"{NUMBER} waves",
     "epilogue": r"\n  epilogue +\S",

@@ -46,15 +46,17 @@ def test_copies_have_whole_lines_where_that_is_little(k, pitch):
     assert fields["repack_a"]["pitch"] == pitch
 
 
-def test_rows_inside_lines_are_read_in_clusters():
-    """They cost L2 twice the lines, and a cluster shares b. 33 rows of tiles are no whole number of
-    clusters."""
-    for pitch, cluster in ((8192, 1), (8208, 2)):
+def test_rows_inside_sectors_are_read_in_clusters():
+    """They cost L2 twice the lines, and a cluster shares them."""
+    kernel = "sm90a_e4m3_f32_128x256x128_w2_s4_tn_promoted"
+    for pitch, gains in ((8192, False), (8208, True)):
         options = {"a": (0, pitch, 1), "b": (0, 1, pitch), "dtype": "e4m3", "out_dtype": "bf16"}
-        fields = plan(4224, 8192, 8192, **options)
-        assert fields["repack_a"] is fields["repack_b"] is None
-        assert fields["kernel"].startswith("sm90a")
-        assert fields["cluster"] == cluster
+        single, best = (
+            plan(4224, 8192, 8192, kernel=kernel + cluster, **options) for cluster in ("@1", "")
+        )
+        assert best["repack_a"] is best["repack_b"] is None
+        assert (best["cluster"] != 1) >= gains
+        assert (single["microseconds"] > 1.05 * best["microseconds"]) is gains
 
 
 def test_only_what_needs_it_is_copied():

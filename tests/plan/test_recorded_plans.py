@@ -36,6 +36,7 @@ def test_the_record_has_every_store_path_and_pass():
     assert {plan["store"] for plan in feasible} == {
         "direct, column_pairs",
         "plain, tma_rows",
+        "columns, tma_columns",
         "plain, tma_columns",
         "plain, column_pairs",
         "fused, tma_rows",

@@ -56,6 +56,16 @@ class Row(SimpleNamespace):
         return self.unrolled_only and "fused" not in self.epilogue_paths
 
     @property
+    def stores_columns(self):
+        """It has a kernel for column-major results, and so for products with a and b swapped."""
+        return "columns" in self.epilogue_paths
+
+    @property
+    def columns_only(self):
+        """It has no other kernel."""
+        return self.epilogue_paths == ["columns"]
+
+    @property
     def layouts(self):
         """The layouts of operands that this kernel reads as they are."""
         return ("TT", "NN") if self.rs else (self.layout,)
@@ -78,9 +88,16 @@ def subbyte_rows():
 
 
 def every_row(sparse=False):
-    """With dense operands, or with a sparse one. int4, bits and packed weights have other tests."""
+    """With dense operands, or with a sparse one. int4, bits and packed weights have other tests.
+    So have the rows for results by columns alone, which take no slices and no 32-bit results."""
     rows = [row for row in built_rows() if not row.weight_bits and row.input not in SUBBYTE]
-    return [row for row in rows if bool(row.sparse) is sparse]
+    return [row for row in rows if bool(row.sparse) is sparse and not row.columns_only]
+
+
+def column_rows(condition=lambda row: True):
+    """Parametrised over the wanted kernels for results by columns."""
+    rows = [row for row in built_rows() if row.stores_columns and condition(row)]
+    return pytest.mark.parametrize("row", parametrized(rows))
 
 
 def rows(condition=lambda row: True, sparse=False):
@@ -195,32 +212,37 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
     return {name: scale for name, scale in scales.items() if scale is not None}
 
 
-def kernel_name(row, cluster=0, slices=0, cluster_adds=False):
-    """The row's kernel; `cluster` asks for so many CTAs of a cluster, and `slices` for so many
-    slices of k; 0 for no number. `cluster_adds`: the CTAs of a cluster add the slices."""
+def kernel_name(row, cluster=0, slices=0, cluster_adds=False, other_orientation=False):
+    """The row's kernel; `cluster` asks for so many CTAs of a cluster, or for "2x4", and `slices`
+    for so many slices of k; 0 for neither. `cluster_adds`: the CTAs of a cluster add the slices.
+    `other_orientation`: a and b are swapped, but not for a column-major result."""
     division = f"/{slices}" + ("c" if cluster_adds else "") if slices else ""
-    return row.name + (f"@{cluster}" if cluster else "") + division
+    orientation = "^T" if other_orientation else ""
+    return row.name + (f"@{cluster}" if cluster else "") + division + orientation
 
 
-def launch(
-    row, a, b, *addends, out, direct=True, cluster=0, slices=0, cluster_adds=False, **options
-):
+def launch(row, a, b, *addends, out, direct=True, by_columns=False, **options):
     """Runs the row, and makes sure that it is this kernel, on the operands as they are.
 
-    `cluster` is the number of CTAs of a cluster; 0: the planner's choice. `slices` is the number
-    of slices of k, which another kernel or a cluster adds; 0: the kernel's own. Returns
-    what explain says.
+    The options have what kernel_name takes as well. A `cluster` of 0 is the planner's choice, and
+    `slices` of 0 are the kernel's own. `by_columns`: the other orientation, in which the kernel for
+    results by columns must store it. Returns what explain says.
     """
-    kernel = kernel_name(row, cluster, slices, cluster_adds)
-    keywords = row.types.options | {"out_dtype": out.dtype}
-    scales = {name: options[name] for name in ("scale_a", "scale_b") if name in options}
-    plan = query.ask("explain", a, b, out=out, **keywords, **scales, kernel=kernel)
+    names = ("cluster", "slices", "cluster_adds", "other_orientation")
+    asked = {"other_orientation": by_columns}
+    asked |= {name: options.pop(name) for name in names if name in options}
+    kernel = kernel_name(row, **asked)
+    options |= dict(zip(("c", "bias", "residual"), addends, strict=False))
+    arguments = options | row.types.options | {"out_dtype": out.dtype}
+    plan = query.ask("explain", a, b, out=out, **arguments, kernel=kernel)
     text = plan["text"]
     assert plan["kernel"] == row.name
-    assert cluster in (0, plan["cluster"]) and slices in (0, plan["slices"])
-    assert plan["cluster_adds"] == cluster_adds
+    for name in ("cluster", "slices"):
+        assert asked.get(name, 0) in (0, plan[name])
+    assert plan["cluster_adds"] == asked.get("cluster_adds", False)
+    if by_columns:
+        assert (plan["epilogue_path"], plan["store_path"]) == ("columns", "tma_columns")
+        assert plan["swap_ab"] == (out.stride(-1) == 1)
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
-    names = ("c", "bias", "residual")
-    arguments = options | keywords | dict(zip(names, addends, strict=False))
     torch.ops.tcgemm.scaled_mm.out(a, b, **arguments, kernel_name=kernel, out=out)
     return text

@@ -14,6 +14,7 @@ from tcgemm import info
 
 from support import meta_problems
 from support.cases import NAMES
+from support.catalog_rows import MIRRORED
 from support.dtype_matrix import gemm_types
 
 WHOLE = {80: "8.0", 89: "8.9", 90: "9.0a"}  # whose code GPUs run of a build as it is by default
@@ -184,7 +185,7 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
         m, n = n, m
         inputs = inputs[::-1]
         types = types._replace(dtype=types.dtype_b, dtype_b=types.dtype)
-        layout = {"TN": "TN", "NT": "NT", "NN": "TT", "TT": "NN"}[layout]
+        layout = MIRRORED[layout]
     types_of_row = served_by(types, inputs, row)
     assert (row["input"], row["input_b"], row["accumulator"]) == types_of_row
     assert (fields["split"] is not None) == (row["terms"] > 1)
@@ -194,25 +195,27 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
     assert row["shared_bytes"] <= device["shared_bytes"]
 
     tile_m, tile_n, _ = row["tile"]
-    cluster = fields["cluster"]
-    rows_down = math.ceil(m / tile_m)
-    if not row["gemv"]:  # the blocks of its clusters share a tile
-        rows_down = math.ceil(rows_down / cluster)
-    assert fields["tiles_m"] == rows_down
-    assert fields["tiles_n"] == math.ceil(n / tile_n)
+    rows, _, columns = str(fields["cluster"]).partition("x")
+    rows, columns = int(rows), int(columns or 1)
+    cluster = rows * columns
+    if row["gemv"]:  # the blocks of its clusters share a tile
+        rows = 1
+    assert fields["tiles_m"] == math.ceil(math.ceil(m / tile_m) / rows)
+    assert fields["tiles_n"] == math.ceil(math.ceil(n / tile_n) / columns)
     blocks = fields["tiles_m"] * fields["tiles_n"] * batch * cluster * fields["slices"]
     if fields["cluster_adds"]:
         assert fields["slices"] > 1 and cluster == 1 and fields["grid"] == blocks
     assert 0 < fields["grid"] <= blocks
+    assert fields["epilogue_path"] in row["epilogue_paths"]
     assert fields["grid"] % cluster == 0
     tma = row["arch"] == "sm90a" and row["accumulator"] != "f64" and not row["gemv"]
     if row["gemv"]:
         assert cluster == (1 if tile_m == 8 else 2)
         assert fields["grid"] == blocks and k > 0
     elif row["arch"] == "sm90a":
-        assert cluster in ((1, 2, 4) if tma else (1,))
+        assert cluster in ((1, 2, 4, 8) if tma else (1,))
         resident = device["multiprocessors"]
-        if cluster == 4:
+        if cluster >= 4:
             resident = 4 * device["clusters_of_four"]
         assert fields["grid"] == blocks or fields["grid"] > resident - cluster
         assert fields["grid"] <= resident

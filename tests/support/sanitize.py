@@ -30,7 +30,7 @@ import torch  # noqa: E402
 
 from support import cases, dtype_matrix, reference, sparse_operands  # noqa: E402
 from support.cases import BF16, E4M3, E5M2, F16, F32, S8, S32, U8  # noqa: E402
-from support.catalog_rows import every_row, kernel_name  # noqa: E402
+from support.catalog_rows import MIRRORED, built_rows, every_row, kernel_name  # noqa: E402
 from support.dtype_matrix import GemmTypes, scale_a, scale_b, zero_points  # noqa: E402
 
 scaled_mm = torch.ops.tcgemm.scaled_mm
@@ -122,6 +122,31 @@ def unrolled(row):
         for residual in residuals[:1] if row.bias_only else residuals:
             options = {"activation": "relu", "residual": residual, "out_dtype": out}
             check(a, b, row.name, amax=False, **terms, **options, **row.types.options)
+
+
+def by_columns(row):
+    """Results that the kernel stores by columns: both variants of the epilogue, a store warp and
+    clusters, with more tiles than CTAs."""
+    for shape in ((row.tile[0] + 8, row.tile[1] + 13), (6 * row.tile[0], 23 * row.tile[1] + 1)):
+        (n, m), k = shape, 2 * row.tile[2] + 16
+        a, b = row.types.operands(MIRRORED[row.layout], m, n, k, whole=True)
+        options = dict(row.types.options)
+        if row.types.integer:
+            options["alpha"] = 2.0**-8
+        scales = {} if row.input == "tf32" else {"scale_a": scale_a("row", m, k, powers=True)}
+        for out in (F32,) if row.input == "tf32" else cases.HALVES:
+            bias = cases.make("contiguous", 1, n, dtype=F32, largest=9)[0]
+            columns = cases.make("contiguous", m, 1, dtype=F32, largest=9)
+            matrix = cases.make("contiguous", m, n, dtype=out, largest=9)
+            for terms in (
+                {},
+                {"bias": bias, "activation": "relu"},
+                {"bias": columns, "c": matrix, "beta": 2.0},
+                {"residual": matrix} | scales,
+            ):
+                for cluster in (1, "2x2"):
+                    kernel = kernel_name(row, cluster, other_orientation=True)
+                    check(a, b, kernel, out_dtype=out, **terms, **options)
 
 
 def prepare(types, kernel):
@@ -238,6 +263,14 @@ def works():
         for row in several[:1] + several[1:][-1:]:
             tile = "x".join(map(str, row.tile[:2]))
             functions[f"{name}_{tile}"] = lambda row=row: family(row)
+    columns = {}
+    for row in built_rows():
+        if row.stores_columns and row.input in ("bf16", "e4m3", "s8", "tf32"):
+            # An even or odd number of buffers, the last of them whole or half.
+            key = f"{row.input}_{row.mainloop}_{row.layout}_{row.tile[0]}_{row.tile[1] % 64}"
+            columns.setdefault(f"sm90a_columns_{key}", row)
+    for name, row in columns.items():
+        functions[name] = lambda row=row: by_columns(row)
     for row in every_row(sparse=True):
         functions[row.name] = lambda row=row: sparse(row)
     for types, kernel in (

@@ -1,6 +1,6 @@
 // The epilogue of a consumer warp for accumulators of 32 bits: it chooses the store path of a
-// fragment, 16 rows of the tile. The paths are in tile/store.cuh, tile/store_columns.cuh and
-// tile/tma_store_columns.cuh.
+// fragment, 16 rows of the tile. The paths are in tile/store.cuh, tile/unrolled.cuh,
+// tile/store_columns.cuh, tile/tma_store_columns.cuh and tile/transposed.cuh.
 #pragma once
 
 #include <numeric>
@@ -14,6 +14,7 @@
 #include "tile/store.cuh"
 #include "tile/store_columns.cuh"
 #include "tile/tma_store_columns.cuh"
+#include "tile/transposed.cuh"
 #include "tile/unrolled.cuh"
 
 namespace tcgemm::sm90 {
@@ -31,6 +32,10 @@ constexpr int epilogue_columns(const GemmConfig& config) {
 
 template <GemmConfig kConfig, EpiloguePath kPath>
 struct FragmentEpilogue {
+  // The store warp is in use for TmaStore::columns. EpiloguePath::columns has no other stores.
+  static constexpr bool kTransposes = kPath == EpiloguePath::columns;
+  static constexpr bool kStoresColumns =
+      kTransposes || (kPath == EpiloguePath::plain && kConfig.tma_stores_columns());
   using Value = tile::Value<kConfig.accumulator>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
@@ -62,6 +67,14 @@ struct FragmentEpilogue {
       .activated_addends = kConfig.warpgroups < 3,
       .column_scales = bits(kConfig.input) == 8};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
+  static constexpr DType kTransposedDtype =
+      kConfig.input == DType::tf32 ? DType::f32 : kConfig.column_store_dtype();
+  static constexpr tile::TransposedTraits kTransposed = {
+      .columns = kConfig.n,
+      .unit = std::gcd(std::gcd(kConfig.n, kUnrolledUnit), kConfig.store_columns()),
+      .out = kTransposedDtype,
+      .plain_scales = bits(kConfig.input) == 8};
+  using Transposed = tile::TransposedEpilogue<kTransposed, Register>;
   __device__ static const TensorMap* result_map(const TmaParams& params) {
     return params.tma_store == TmaStore::rows ? &params.out : nullptr;
   }
@@ -102,7 +115,9 @@ struct FragmentEpilogue {
 
    private:
     static constexpr int kValues = (kConfig.n + 127) / 128;
-    static constexpr int kVectorBarrier = 12;  // after the barriers of tile/tma_store_columns.cuh
+    // After the barriers of tile/tma_store_columns.cuh. Two warpgroups have up to 8 of these, and
+    // three up to 12, which use them and a vector together with EpiloguePath::columns alone.
+    static constexpr int kVectorBarrier = kTransposes ? 13 : 12;
 
     std::uint32_t words_[kValues] = {};
   };
@@ -118,9 +133,13 @@ struct FragmentEpilogue {
       Unrolled(params.epilogue, params.extent, nullptr, nullptr, nullptr, row, col, batch)
           .load_addends(addends[0]);
     if (kPath != EpiloguePath::plain && params.epilogue.has_terms) {
-      for (int i = 0; i < kConfig.m64_blocks; ++i)
-        tile::prefetch(params.epilogue, tile::window(params.extent, row + i * 64, col, batch),
-                       kConfig.n);
+      for (int i = 0; i < kConfig.m64_blocks; ++i) {
+        const tile::Window window = tile::window(params.extent, row + i * 64, col, batch);
+        if constexpr (kTransposes)
+          Transposed::prefetch(params.epilogue, window);
+        else
+          tile::prefetch(params.epilogue, window, kConfig.n);
+      }
     }
     if (params.epilogue.scaled)
       tile::prefetch_scales(params.epilogue, tile::window(params.extent, row, col, batch),
@@ -136,8 +155,13 @@ struct FragmentEpilogue {
                                                int col, int batch) {
     const Epilogue& epilogue = params.epilogue;
     const TensorMap* map = result_map(params);
+    [[maybe_unused]] char* warpgroup_smem_d = smem_d - threadIdx.x / 32 % 4 * kStagingBytes;
+    if constexpr (kTransposes) {
+      Transposed(epilogue, params.extent, warpgroup_smem_d, vector, warpgroup, row, col, batch)
+          .store(fragment);
+      return;
+    }
     if constexpr (kPath == EpiloguePath::plain && kConfig.tma_stores_columns()) {
-      char* warpgroup_smem_d = smem_d - threadIdx.x / 32 % 4 * kStagingBytes;  // of the warpgroup
       if (params.tma_store == TmaStore::columns)
         return tile::stage_columns<kConfig.column_store_dtype(), kConfig.n>(warpgroup_smem_d,
                                                                             warpgroup, fragment);
@@ -166,7 +190,7 @@ struct FragmentEpilogue {
           [&](int unit, Value(&v)[kUnit / 2]) {
             tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
-    } else {
+    } else if constexpr (!kTransposes) {
       static_assert(kPath == EpiloguePath::plain || kPath == EpiloguePath::fused);
       unrolled().store(fragment, addends);
     }
@@ -175,7 +199,7 @@ struct FragmentEpilogue {
   // Called after the last tile: shared memory must outlive the last stores that read it.
   __device__ static void finish(const TmaParams& params, int warpgroup) {
     if (params.tma_store == TmaStore::rows) ptx::tma_store_wait_read<0>();
-    if constexpr (kConfig.tma_stores_columns())
+    if constexpr (kTransposes || kConfig.tma_stores_columns())
       if (params.tma_store == TmaStore::columns) tile::drain_store_warp(warpgroup);
   }
 };

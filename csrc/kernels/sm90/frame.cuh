@@ -38,19 +38,19 @@ struct Frame {
     }
     __syncwarp();
     ptx::named_barrier_arrive(kStart, kConfig.threads());
-    if (cluster.size > 1) ptx::cluster_sync();
+    if (cluster.size() > 1) ptx::cluster_sync();
   }
   // The other warps call this first.
   template <class Cluster>
   __device__ static void start(Cluster cluster) {
-    if (cluster.size > 1) ptx::cluster_arrive_relaxed();
+    if (cluster.size() > 1) ptx::cluster_arrive_relaxed();
   }
   // And this before they use the mbarriers or global memory. After the return the kernels before
   // this one have completed (ptx/dependent.cuh).
   template <class Cluster>
   __device__ static void finish_start(Cluster cluster) {
     ptx::named_barrier_sync(kStart, kConfig.threads());
-    if (cluster.size > 1) ptx::cluster_wait();
+    if (cluster.size() > 1) ptx::cluster_wait();
     ptx::wait_for_prerequisites();
   }
   // A thread calls this before it loads what other kernels may write, unless the kernel lets the
@@ -93,7 +93,7 @@ struct Frame {
     tile::TileWalk walk(params.tiling, cluster.index());
     while (!walk.done()) {
       const tile::TileCoord tile = walk.tile();
-      visit(row(tile, cluster), tile.n * kConfig.tile_n(), tile.batch,
+      visit(row(tile, cluster), col(tile, cluster), tile.batch,
             k_blocks(params, cluster, tile.batch, count), [&] { walk.advance(); });
     }
   }
@@ -101,10 +101,14 @@ struct Frame {
  private:
   static constexpr int kStart = 0;  // a named barrier
 
-  // The CTAs of a cluster that share b have adjacent rows.
+  // The CTAs of a cluster that share b have adjacent rows, and those that share a adjacent columns.
   template <class Cluster>
-  __device__ static int row(const tile::TileCoord& tile, Cluster cluster) {
-    return (tile.m * cluster.size + cluster.rank) * kConfig.tile_m();
+  __device__ static int row(const tile::TileCoord& tile, const Cluster& cluster) {
+    return (tile.m * cluster.size_m + cluster.rank_m) * kConfig.tile_m();
+  }
+  template <class Cluster>
+  __device__ static int col(const tile::TileCoord& tile, const Cluster& cluster) {
+    return (tile.n * cluster.size_n + cluster.rank_n) * kConfig.tile_n();
   }
 };
 

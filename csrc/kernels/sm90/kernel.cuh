@@ -31,6 +31,9 @@ struct Gemm {
   using Frame = sm90::Frame<kConfig>;
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
+  static constexpr bool kStoresColumns = WarpEpilogue::kStoresColumns;
+  static constexpr bool kAddsInCluster =
+      kConfig.sums_in_cluster() && kPath != EpiloguePath::columns;
   // The rolled epilogue reads the bias and the scales from global memory.
   static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
   // The next kernel may start when a CTA has issued its last load. Before that, this CTA leaves no
@@ -43,7 +46,7 @@ struct Gemm {
   // Inlined, however long: a call would put the accumulators into memory.
   __device__ __forceinline__ static void run(const TmaParams& params, char* memory) {
     const SharedStorage<kConfig> shared(memory);
-    const Cluster cluster = position(params);
+    Cluster cluster = position(params);
     const int warpgroup = threadIdx.x / 128;
     if (warpgroup == 0) {
       Frame::begin_producer();
@@ -51,6 +54,7 @@ struct Gemm {
     } else {
       Frame::start(cluster);
       Frame::begin_consumer();
+      cluster.set_receiver(threadIdx.x % (kConfig.is_packed_mma() ? 32 : 128));
       if constexpr (kConfig.table_bytes() > 0) fill_table(params, shared, threadIdx.x / 32 - 4);
       if constexpr (kHasConsumerForLayout) {
         const auto consume_layout = [&]<class Reader>() __attribute__((always_inline)) {
@@ -82,16 +86,25 @@ struct Gemm {
   }
 
   __device__ static Cluster position(const TmaParams& params) {
-    const std::uint32_t size = ptx::cluster_size(), rank = ptx::cluster_rank();
-    if (kConfig.sums_in_cluster() && params.slices.in_cluster) return {1, 0, size, rank};
-    return {size, rank};
+    const std::uint32_t rank = ptx::cluster_rank();
+    if (kAddsInCluster && params.slices.in_cluster)
+      return {.slices = ptx::cluster_size(), .slice = rank};
+    if constexpr (!kConfig.shares_a()) return {.size_m = ptx::cluster_size(), .rank_m = rank};
+    // A division would be many instructions of each warp.
+    const uint2 size = ptx::cluster_shape();
+    return {.size_m = size.x,
+            .rank_m = rank & (size.x - 1),
+            .size_n = size.y,
+            .rank_n = static_cast<std::uint32_t>(part_of(rank, size.x))};
   }
 
   __device__ static void produce(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                  Cluster cluster) {
     if (threadIdx.x / 32 == 0) {
       Frame::start_first_warp(cluster, [&] { initialise(params, shared, cluster); });
-      return load(params, shared, cluster);
+      if constexpr (kConfig.shares_a())
+        if (cluster.size_n > 1) return load<true>(params, shared, cluster);
+      return load<false>(params, shared, cluster);
     }
     Frame::start(cluster);
     // The last warp has nothing to do meanwhile, unless it loads scales.
@@ -100,7 +113,7 @@ struct Gemm {
     Frame::finish_start(cluster);
     [[maybe_unused]] const int warp = threadIdx.x / 32 - 1;
     if constexpr (kConfig.block_scaled()) load_scales(params, shared, cluster, warp);
-    if constexpr (kConfig.tma_stores_columns() && kPath == EpiloguePath::plain)
+    if constexpr (kStoresColumns)
       if (params.tma_store == TmaStore::columns && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
   }
@@ -111,7 +124,7 @@ struct Gemm {
     ptx::tma_prefetch(&params.b);
     if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
     shared.barriers.initialise(kConfig.block_scaled() ? 1 + ScaleProducer<kConfig>::kWriters : 1,
-                               kConfig.stage_readers() * cluster.size);
+                               kConfig.stage_readers() * cluster.writers());
   }
 
   // The matrix of the operands and the first k-block of a tile of matrix `batch` of the result.
@@ -125,10 +138,13 @@ struct Gemm {
   }
 
   // One thread loads. Its loop is short: with few rows, where a k-block is small, its instructions
-  // decide the time of the product.
+  // decide the time of the product. kSharesA: with other CTAs. It has a loop of its own, so that
+  // the other one stays as short.
+  template <bool kSharesA>
   __device__ static void load(const TmaParams& params, const SharedStorage<kConfig>& shared,
                               Cluster cluster) {
     if (!ptx::elect()) return;
+    if constexpr (!kSharesA) cluster.size_n = 1, cluster.rank_n = 0;  // constants
     typename Mainloop::PipelineState state;
     if constexpr (kConfig.terms() > 1) {
       Frame::begin_loads();
@@ -137,7 +153,7 @@ struct Gemm {
     bool is_first_tile = kConfig.terms() == 1;
     const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
       auto [matrix, k_block] = origin(params, cluster, batch);
-      TmaProducer<kConfig> producer(params, cluster, row, col, matrix);
+      TmaProducer<kConfig, kSharesA> producer(params, cluster, row, col, matrix);
       const int end = k_block + k_blocks;
       state.begin_tile();
       producer.seek(k_block);
@@ -145,12 +161,15 @@ struct Gemm {
         // The first stages get the operand that the kernels before this one do not write.
         const bool is_constant = params.constant != ConstantOperand::none;
         const int ahead = is_constant ? min(k_blocks, kConfig.stages) : 0;
+        constexpr int kUnroll = kSharesA ? 1 : 4;
+#pragma unroll(kUnroll)
         for (int i = 0; i < ahead; ++i)
           producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
         if constexpr (kTriggersLate)
           ptx::wait_for_prerequisites();
         else
           Frame::begin_loads();
+#pragma unroll(kUnroll)
         for (int i = 0; i < ahead; ++i, ++k_block) {
           producer.load_other(shared.stage(i), shared.barriers.full(i), k_block);
           state.advance();
@@ -167,8 +186,9 @@ struct Gemm {
     };
     Frame::for_each_tile(params, cluster, load_tile);
     if constexpr (kTriggersLate) ptx::launch_dependents();
-    // A CTA must outlive its peer's arrivals on its barriers: wait until every stage is empty.
-    if (cluster.size > 1) {
+    // A CTA must outlive its peers' arrivals on its barriers: wait until every stage is empty.
+    if (cluster.size() > 1) {
+#pragma unroll(kSharesA ? 1 : kConfig.stages)
       for (int stage = 0; stage < kConfig.stages; ++stage) {
         shared.barriers.producer_acquire(state);
         state.advance();
@@ -191,12 +211,16 @@ struct Gemm {
   __device__ static void run_store_warp(const TmaParams& params,
                                         const SharedStorage<kConfig>& shared, Cluster cluster,
                                         int warpgroup) {
-    static_assert(kConfig.m64_blocks == 1);
     const tile::StoreWarp store_warp(&params.out, shared.smem_d + warpgroup * 4 * kStagingBytes,
-                                     warpgroup, params.epilogue.store_policy);
+                                     warpgroup, params.epilogue.out_dtype,
+                                     params.epilogue.store_policy);
     store_warp.begin();
+    constexpr int kBufferColumns =
+        kPath == EpiloguePath::columns ? kConfig.store_columns() : kStoreColumns;
     const auto store_tile = [&](int row, int col, int batch, int, const auto& advance) {
-      store_warp.store(kConfig.n, row + warpgroup * 64, col, batch);
+      for (int i = 0; i < kConfig.m64_blocks; ++i)
+        store_warp.store<kConfig.n, kBufferColumns>(row + (warpgroup * kConfig.m64_blocks + i) * 64,
+                                                    col, batch);
       advance();
     };
     Frame::for_each_tile(params, cluster, store_tile);
@@ -259,15 +283,15 @@ struct Gemm {
       else
         Mainloop::multiply(shared, first.uniform(), k_blocks, warpgroup, cluster, accumulators,
                            meanwhile);
-      [[maybe_unused]] const bool adds_slices = kConfig.sums_in_cluster() && cluster.slices > 1;
-      if constexpr (kConfig.sums_in_cluster())
+      [[maybe_unused]] const bool adds_slices = kAddsInCluster && cluster.slices > 1;
+      if constexpr (kAddsInCluster)
         if (adds_slices && k_group == 0) ClusterSum<kConfig>::begin(shared, warpgroup);
       if constexpr (kDividesK)
         if (!Mainloop::add_groups(shared, warpgroup, k_group, accumulators[0])) return;
       if constexpr (kSharesVector && !kLoadsVectorAhead) vector.load(params, col, batch);
       float* tile_vector = shared.vector_of(warpgroup);
       if constexpr (kSharesVector) vector.publish(params, tile_vector, warpgroup);
-      if constexpr (kConfig.sums_in_cluster())
+      if constexpr (kAddsInCluster)
         if (adds_slices && !ClusterSum<kConfig>::add(shared, cluster, warpgroup, accumulators))
           return;
       if constexpr (kConfig.terms() > 1)

@@ -69,15 +69,19 @@ class PackedRows {
 // (core/sparse.h) holds rows of 64 bytes with the values of a, then b, then the metadata. Within 16
 // rows the values have the order of tile::RowOrder::interleaved.
 //
-// In a cluster the CTAs have adjacent rows of a and the same columns of b. Each CTA multicasts its
-// slice of b to all: as many rows of a K-major tile, or as much k of an MN-major one.
+// In a cluster each CTA loads a slice of b, and multicasts it to the CTAs of the same columns: as
+// many rows of a K-major tile, or as much k of an MN-major one. kSharesA: and a slice of a, to the
+// CTAs of the same rows. So the bytes that arrive in a CTA are those of whole tiles, whatever it
+// loads itself.
 //
 // Rows of a tile that are outside of the matrix are not loaded, but for the last few of a box. The
-// stage then has old data there, and nothing is stored of their products.
+// stage then has old data there, and nothing is stored of their products. The last CTAs of a
+// cluster may have no row, or no column, inside; what they load of the other operand is for others.
 //
 // A stage with a packed weight (core/packed_weight.h) has its codes, then b, then its scales.
-template <GemmConfig kConfig>
+template <GemmConfig kConfig, bool kSharesA = false>
 struct TmaProducer {
+  static_assert(!kSharesA || (kConfig.shares_a() && kConfig.terms() == 1));
   static constexpr int kRowBytes = kConfig.row_bytes();
   static constexpr int kTermBytesA = kConfig.tile_m() * kConfig.row_bytes_a();
   static constexpr int kTermBytesB = kConfig.loaded_n() * kRowBytes;
@@ -98,12 +102,12 @@ struct TmaProducer {
         batch_b_(params.b_batched ? matrix : 0) {
     const bool edge_a = kHasEdgeA && row + kConfig.tile_m() > params.extent.m;
     const bool edge_b = kHasEdgeB && col + kConfig.tile_n() > params.extent.n;
-    // The last CTAs of a cluster may have no row inside.
     const int edge_rows_a = row < params.extent.m ? params.edge_rows_a : 0;
+    const int edge_rows_b = !kSharesA || col < params.extent.n ? params.edge_rows_b : 0;
     map_a_ = ptx::in_register(edge_a && row != 0 ? &params.edge_a : &params.a);
     map_b_ = ptx::in_register(edge_b && col != 0 ? &params.edge_b : &params.b);
     rows_a_ = edge_a ? edge_rows_a : kConfig.tile_m();
-    rows_b_ = edge_b ? params.edge_rows_b : kConfig.loaded_n();
+    rows_b_ = edge_b ? edge_rows_b : kConfig.loaded_n();
   }
 
   // The next block that is loaded is k_block. Precedes the first load.
@@ -174,12 +178,15 @@ struct TmaProducer {
     if constexpr (kConfig.is_sparse()) {
       ptx::tma_load_interleaved(shared, map_a_, full, k / 2, row_ / 16);
     } else if constexpr (major_a(kConfig.layout) == Major::K) {
-      if (rows_a_ != 0) ptx::tma_load(shared, map_a_, full, k, row_, batch);
+      const int first = cluster_.rank_n * part_of(rows_a_, cluster_.size_n);
+      if (rows_a_ != 0) load_box_a(shared + first * kRowBytes, full, k, row_ + first, batch);
     } else {
+      const int first = cluster_.rank_n * part_of(kConfig.tile_k(), cluster_.size_n);
 #pragma unroll
       for (int i = 0; i < kConfig.tile_m() / kBoxMn; ++i)
         if (i * kBoxMn < rows_a_)
-          ptx::tma_load(shared + i * kBoxBytes, map_a_, full, row_ + i * kBoxMn, k, batch);
+          load_box_a(shared + i * kBoxBytes + first * 128, full, row_ + i * kBoxMn, k + first,
+                     batch);
     }
   }
 
@@ -194,36 +201,44 @@ struct TmaProducer {
 
   __device__ void load_term_b(std::uint32_t shared, std::uint32_t full, int k, int batch) const {
     if constexpr (major_b(kConfig.layout) == Major::K) {
-      const int rows = cluster_.part_of(rows_b_), first = cluster_.rank * rows;
-      load_box(map_b_, shared + first * kRowBytes, full, k, col_ + first, batch);
+      const int first = cluster_.rank_m * part_of(rows_b_, cluster_.size_m);
+      if (kSharesA && rows_b_ == 0) return;
+      load_box_b(shared + first * kRowBytes, full, k, col_ + first, batch);
       if constexpr (kConfig.n > 256) {
         constexpr int kHalf = kConfig.box_rows_b(1);
-        if (cluster_.size == 1)
-          load_box(map_b_, shared + kHalf * kRowBytes, full, k, col_ + kHalf, batch);
+        if (cluster_.size_m == 1)
+          load_box_b(shared + kHalf * kRowBytes, full, k, col_ + kHalf, batch);
       }
     } else {
-      const int rows = cluster_.part_of(kConfig.tile_k()), first = cluster_.rank * rows;
+      const int first = cluster_.rank_m * part_of(kConfig.tile_k(), cluster_.size_m);
 #pragma unroll
       for (int i = 0; i < kConfig.loaded_n() / kBoxMn; ++i)
         if (i * kBoxMn < rows_b_)
-          load_box(map_b_, shared + i * kBoxBytes + first * 128, full, col_ + i * kBoxMn, k + first,
-                   batch);
+          load_box_b(shared + i * kBoxBytes + first * 128, full, col_ + i * kBoxMn, k + first,
+                     batch);
     }
   }
 
-  __device__ void load_box(const TensorMap* map, std::uint32_t shared, std::uint32_t full,
-                           int inner, int outer, int batch) const {
-    if (cluster_.size == 1)
-      ptx::tma_load(shared, map, full, inner, outer, batch);
+  __device__ void load_box_a(std::uint32_t shared, std::uint32_t full, int inner, int outer,
+                             int batch) const {
+    if constexpr (kSharesA)
+      ptx::tma_load_multicast(shared, map_a_, full, inner, outer, batch, cluster_.mask_a());
     else
-      ptx::tma_load_multicast(shared, map, full, inner, outer, batch, cluster_.mask());
+      ptx::tma_load(shared, map_a_, full, inner, outer, batch);
+  }
+  __device__ void load_box_b(std::uint32_t shared, std::uint32_t full, int inner, int outer,
+                             int batch) const {
+    if (cluster_.size_m == 1)
+      ptx::tma_load(shared, map_b_, full, inner, outer, batch);
+    else
+      ptx::tma_load_multicast(shared, map_b_, full, inner, outer, batch, cluster_.mask_b());
   }
 
   const TmaParams& params_;
   const Cluster cluster_;
   const int row_, col_, batch_a_, batch_b_;
   const TensorMap *map_a_, *map_b_;
-  int rows_a_, rows_b_;  // that are loaded; rows_b_ counts for the whole cluster
+  int rows_a_, rows_b_;  // of the tile that are loaded, by all CTAs that share it
   [[no_unique_address]] std::conditional_t<kConfig.has_packed_weight(), PackedRows<kConfig>,
                                            std::monostate> packed_;
 };

@@ -47,16 +47,14 @@ struct SharedStorage {
 };
 
 // The address of the empty barrier of `stage` in the CTA to which this thread releases; 0: to none.
-// A stage is released to the producers of all CTAs of the cluster. The barrier counts one arrival a
-// consumer warpgroup, because WGMMA reads for all four warps. With mma.sync it counts one a warp.
+// A stage is released to the producers of all CTAs that write into it. The barrier counts one
+// arrival a consumer warpgroup, because WGMMA reads for all four warps. With mma.sync it counts one
+// a warp.
 template <GemmConfig kConfig>
 __device__ inline std::uint32_t released_barrier(const SharedStorage<kConfig>& shared, int stage,
-                                                 Cluster cluster) {
-  const int thread = threadIdx.x % (kConfig.is_packed_mma() ? 32 : 128);
-  if (thread >= cluster.size) return 0;
-  // The CTAs of a cluster that adds slices release their own stages.
-  const int first = kConfig.sums_in_cluster() ? cluster.slice : 0;
-  return ptx::remote_address(shared.barriers.empty(stage), first + thread);
+                                                 const Cluster& cluster) {
+  if (cluster.receiver == Cluster::kNobody) return 0;
+  return ptx::remote_address(shared.barriers.empty(stage), cluster.receiver);
 }
 
 template <GemmConfig kConfig>

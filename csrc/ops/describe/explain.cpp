@@ -88,7 +88,7 @@ std::optional<JsonObject> describe(const LaunchConfig& launch) {
   if (launch.config_index < 0) return std::nullopt;
   return JsonObject()
       .add("kernel", std::string_view(name(kCatalog[launch.config_index])))
-      .add("cluster", launch.cluster)
+      .add("cluster", launch.cluster.m)
       .add("grid", launch.grid)
       .add("raster_group", launch.raster_group)
       .add("tiles_m", launch.tiles_m)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -20,6 +21,8 @@ from tcgemm.measure.workloads import Workload
 from tcgemm.ops.explanation import Explanation, explain
 
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # of k
+CLUSTERS = ("1", "2", "4")  # with any slices
+SHARING_A = ("8", "1x2", "2x2", "4x2", "1x4", "2x4", "1x8")  # with one slice of k
 FACTOR = 1.5  # times the best estimate: the planner's errors are smaller
 MOST = 32  # candidates of a product
 ROUGH_MS = 30.0  # of one candidate
@@ -47,33 +50,43 @@ def candidates(
 ) -> Times:
     """{kernel: estimate in us} of those near the best estimate, without the planned one.
 
-    A kernel is "row@cluster/slices", with "c" behind it if a cluster adds the slices. At most MOST:
-    first each row with its best cluster and slices, then with its second best, ...
+    A kernel is "row@cluster/slices", with "c" behind it if a cluster adds the slices, and "^T" if a
+    and b are swapped and the result is stored by columns. At most MOST: first each row, in each
+    orientation, with its best cluster and slices, then with its second best, ...
     """
     assert planned.config_index is not None
     catalog = info.catalog()
     like = catalog[planned.config_index]
     same = (*SAME, "arch") if like["input"] in FLOAT8 else SAME
-    names = [row["name"] for row in catalog if all(row[field] == like[field] for field in same)]
     estimates: Times = {}
-    for name in names:
+    for row in catalog:
+        if any(row[field] != like[field] for field in same):
+            continue
         for slices in SLICES:
-            for division in (f"1/{slices}", f"2/{slices}", f"4/{slices}", f"1/{slices}c"):
+            for name in _names(row, slices):
                 with contextlib.suppress(RuntimeError):  # no kernel fits
-                    plan = ask(work, f"{name}@{division}", device)
-                    if name_of(plan) == f"{name}@{division}":
-                        estimates[name_of(plan)] = float(plan.microseconds or 0.0)
-            if f"{name}@1/{slices}" not in estimates:
+                    plan = ask(work, name, device)
+                    if name_of(plan) == name:
+                        estimates[name] = float(plan.microseconds or 0.0)
+            if f"{row['name']}@1/{slices}" not in estimates:
                 break
     estimates.pop(name_of(planned), None)
     limit = factor * min([*estimates.values(), float(planned.microseconds or 0.0)])
     places: Counter[str] = Counter()
     ranks = []
     for us, kernel in sorted((us, kernel) for kernel, us in estimates.items() if us <= limit):
-        row_name = kernel.partition("@")[0]
-        ranks.append((places[row_name], us, kernel))
-        places[row_name] += 1
+        kind = re.sub("@[^^]*", "", kernel)
+        ranks.append((places[kind], us, kernel))
+        places[kind] += 1
     return {kernel: us for _, us, kernel in sorted(ranks)[:MOST]}
+
+
+def _names(row: Row, slices: int) -> list[str]:
+    """The kernels of a row of the catalog with so many slices of k, of which few fit a product."""
+    clusters = CLUSTERS if slices > 1 or not row["shares_a"] else CLUSTERS + SHARING_A
+    names = [f"{row['name']}@{cluster}/{slices}" for cluster in clusters]
+    swapped = slices == 1 and "columns" in row["epilogue_paths"]
+    return names + [f"{name}^T" for name in names if swapped] + [f"{row['name']}@1/{slices}c"]
 
 
 def why_wrong(work: Workload, kernel: str) -> str:

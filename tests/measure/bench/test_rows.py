@@ -58,7 +58,8 @@ def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
         order = sorted(problem.us, key=lambda launch: problem.us[launch][0])
         fine = {launch for launch, (_, us) in problem.us.items() if us}
         assert fine == {*order[: measure.FINALISTS], problem.choice}
-        assert problem.loss < 0.05 and problem.commits == ["abc"]
+        # The planner does not search the larger clusters, whose estimates may be lower.
+        assert problem.loss < 0.1 and problem.commits == ["abc"]
         # A rough time is 2 % above the fine one here, and `times` takes that off again.
         assert problem.times[order[-1]] == pytest.approx(problem.estimate(order[-1]))
     lengths = [recording.ROUGH_MS, recording.FINE_MS]

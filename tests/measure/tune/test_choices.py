@@ -117,3 +117,32 @@ def test_sparse_products_take_choices_of_either_major():
     choose(f"{row}@2/1", before["product"])
     assert kernel_of(asked(sparse="b")) == f"{row}@2/1"
     assert kernel_of(asked(sparse="b", out=(0, 1, 16))) == f"{row}@2/1"
+
+
+SWAPPED = "sm90a_bf16_f32_128x128x64_w2_s6_tn@1/1^T"
+# Without a kernel for results of 32 bits in the swapped orientation, or without any other kernel.
+BY_COLUMNS = (
+    "sm90a_bf16_f32_128x144x64_w2_s5_tn@2/1^T",
+    "sm90a_bf16_f32_64x80x64_w1_s12_tn@1/1^T",
+)
+
+
+@pytest.mark.parametrize(
+    "kernel", (SWAPPED, "sm90a_bf16_f32_128x128x64_w2_s6_tn@2x2/1^T", *BY_COLUMNS)
+)
+def test_a_swapped_choice_is_taken(kernel):
+    before = asked(m=64, k=512)
+    assert choose(kernel, before["product"])
+    for change in ({}, {"epilogue": ["bias", "gelu", "residual"]}, {"out_dtype": "f16"}):
+        choice = asked(m=64, k=512, **change)
+        assert kernel_of(choice) + "^T" == kernel and choice["tuned"] and choice["swap_ab"]
+        assert choice["epilogue_path"] == "columns"
+
+
+@pytest.mark.parametrize("kernel", (SWAPPED, *BY_COLUMNS))
+@pytest.mark.parametrize("change", ({"out_dtype": "f32"}, {"epilogue": ["c", "residual"]}), ids=str)
+def test_a_swapped_choice_leaves_other_results_to_kernels_that_store_rows(kernel, change):
+    """A swapped kernel would store them element by element."""
+    choose(kernel, asked(m=64, k=512)["product"])
+    choice = asked(m=64, k=512, **change)
+    assert choice["store_path"] == "tma_rows" and choice["slices"] == 1 and not choice["tuned"]

@@ -45,6 +45,18 @@ def test_a_file_is_taken(caplog):
     assert header.items() <= content.items()
 
 
+ENDS = ("@1/1", "@8/1", "@4/64", "@1x8/1", "@2x2/3", "@2x4/1^T", "@1/1^T", "@1/8c", "@1/2c^T")
+OTHER_ENDS = ("", "^T", "@1^T", "@1/1^t", "@1/1^T^T", "@1^T/1", "@3/1", "@2x1/1", "@4x4/1", "@2/2c")
+
+
+def test_kernels_that_a_file_may_have():
+    for end in ENDS:
+        assert tuned.KERNEL.fullmatch(ROW + end), end
+        assert tcgemm.ops.query.ask("_set_tuned", "H200", PRODUCT, ROW + end), end
+    for end in (*OTHER_ENDS, "@2x2/1c", "@1/9c", "@1/0", "@1/100"):
+        assert not tuned.KERNEL.fullmatch(ROW + end), end
+
+
 def test_nothing_is_hashed_without_a_file(monkeypatch):
     monkeypatch.setattr(tuned, "library_hash", lambda: 1 / 0)
     assert not told().tuned

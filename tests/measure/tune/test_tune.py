@@ -57,7 +57,6 @@ def test_candidates_have_clusters_and_slices():
     first, estimates = ask(), others()
     assert len(estimates) <= measure.MOST and name_of(first) not in estimates
     assert {name.rpartition("/")[2] for name in estimates} >= {"1", "2", "4"}
-    assert {name.partition("@")[2][0] for name in estimates} == {"1"}  # one tile of rows
     assert any(name.endswith("c") for name in estimates)
     assert len({name.partition("@")[0] for name in estimates}) >= 5  # not one row's slices alone
     limit = measure.FACTOR * min(first.microseconds, *estimates.values())
@@ -67,6 +66,32 @@ def test_candidates_have_clusters_and_slices():
     case = Case("mm", "e4m3", "TN", 16, 4096, 4096, accumulation="fast", epilogue="tensor-scales")
     for kernel in others(case):
         assert kernel.startswith("sm90a") and "_promoted" not in kernel
+
+
+@pytest.mark.parametrize("layout", ("TN", "NN"))
+def test_candidates_have_swapped_kernels_and_larger_clusters(layout):
+    """Each orientation of a row is a kernel of its own. Slices of k have clusters of up to 4."""
+    case = Case("mm", "bf16", layout, 1000, 1000, 1000)
+    names = list(others(case))
+    for name in names:
+        plan = ask(case, name)
+        assert name_of(plan) == name and tuned.KERNEL.fullmatch(name)
+        assert name.endswith("^T") == (plan.store_path == "tma_columns" and plan.swap_ab)
+    swapped = [name for name in names if name.endswith("^T")]
+    assert len(swapped) >= 5 and len(names) - len(swapped) >= 5
+    clusters = {name.partition("@")[2].partition("/")[0] for name in names}
+    assert clusters >= {"2x2"} and clusters & {"8", "4x2", "2x4", "1x2", "1x4", "1x8"}
+
+
+def test_wide_results_and_sums_of_slices_have_no_swapped_candidates():
+    for options in ({"out_dtype": torch.float32}, {"m": 16, "k": 65536}):
+        fields = {"m": 512, "n": 512, "k": 4096} | {k: v for k, v in options.items() if k in "mk"}
+        work = works.work_of(Case("mm", "bf16", "TN", **fields), "meta")
+        if "out_dtype" in options:
+            work.options = {**work.options, **options}
+        names = measure.candidates(work, measure.ask(work, None, H200), H200)
+        assert not any("^T" in name and not name.endswith("/1^T") for name in names)
+        assert "out_dtype" not in options or not any(name.endswith("^T") for name in names)
 
 
 def test_the_fastest_right_kernel_is_chosen(fake_gpu):

@@ -1,0 +1,54 @@
+// The time of a kernel that memory may bound.
+#include "plan/memory.h"
+
+#include <algorithm>
+
+#include "plan/candidate.h"
+
+namespace tcgemm::plan {
+namespace {
+
+// L2 has two halves, and each fetches what its multiprocessors read. So an operand that several
+// clusters read costs up to twice its bytes: an H200 read 128 x 4096 x 14336 in 52 us where two
+// clusters read each row of the weight, and in 36 us where they shared it.
+double repeated_bytes(const LaunchConfig& launch, const Problem& problem) {
+  constexpr double kSecondHalf = 0.9;
+  const auto repeated = [&](double bytes, std::int64_t readers) {
+    return kSecondHalf * bytes * (1 - 1 / double(std::max<std::int64_t>(1, readers)));
+  };
+  return repeated(matrix_bytes(problem[Slot::a], problem.m, problem.k, problem.batch),
+                  launch.tiles_n) +
+         repeated(matrix_bytes(problem[Slot::b], problem.k, problem.n, problem.batch),
+                  launch.tiles_m);
+}
+
+// The share of the rate of memory that the CTAs of a launch reach. An H200 read the 50 MB of
+// 24 x 6144 x 4096 in 17.4 us with 96 CTAs, and in 16.0 us with 128.
+double busy_rate(const LaunchConfig& launch, const Device& device) {
+  constexpr double kEnough = 0.9;     // of the multiprocessors
+  constexpr double kIdleShare = 0.2;  // less if almost all of them idle
+  const double busy = launch.grid / (kEnough * device.multiprocessors);
+  return 1 - kIdleShare * (1 - std::min(1.0, busy));
+}
+
+}  // namespace
+
+double with_memory(const LaunchConfig& launch, const GemmConfig& config, const Problem& problem,
+                   double bytes, const Device& device) {
+  constexpr double kLaunch = 2.0;
+  constexpr double kExposed = 0.05;
+  constexpr double kStagedBlocks = 4;  // k-blocks
+  const double k = double(problem.k);
+  double rate = device.memory_rate;
+  if (config.shares_a() && config.input != DType::b1) {  // the others were not measured
+    bytes += repeated_bytes(launch, problem);
+    rate *= busy_rate(launch, device);
+  }
+  const double floor = kLaunch + bytes / rate * 1e6;
+  const double staged = std::min(1.0, kStagedBlocks * config.tile_k() / std::max(1.0, k));
+  const double share = kExposed * (1 + staged / std::max(1.0, launch.waves));
+  return std::max(launch.microseconds, floor + cluster_sum_time(config, launch, device)) +
+         share * std::min(launch.microseconds, floor);
+}
+
+}  // namespace tcgemm::plan
