@@ -179,10 +179,8 @@ void check_orientation(const Problem& problem, std::string_view filter) {
         text +
         "names a kernel that stores its result by columns alone, which does not fit here: it "
         "runs on compute capability 9.0, with one slice of k, without zero points, with c or "
-        "residual "
-        "but not both, and its rows of out are contiguous, of multiples of 16 bytes, and have 16 "
-        "or 8 "
-        "bits an element (float32 operands: float32); name another kernel, or none.");
+        "residual but not both, and its rows of out are contiguous, of multiples of 16 bytes, and "
+        "have 16 or 8 bits an element (float32 operands: float32); name another kernel, or none.");
 }
 
 // The problem with a row-major result of the same dtype.
@@ -251,7 +249,7 @@ Problem plain_product(const Problem& problem) {
 Problem narrow_product(const Problem& problem) {
   Problem narrow = plain_product(problem);
   const int width = bits(problem.input_a);
-  if (!may_gain_from_swap(problem.input_a) || width < 8 || width > 16) return narrow;
+  if (!may_gain_from_swap(problem.input_a) || width > 16) return narrow;
   Matrix& out = narrow[Slot::out];
   out = row_major_result(narrow, width == 16 ? problem.input_a : DType::bf16);
   return narrow;
