@@ -225,6 +225,13 @@ struct GemmConfig : TileShape {
     return is_packed_mma() ? 4 * warpgroups : pingpong ? 1 : row_groups();
   }
   constexpr int tile_n() const { return n; }
+  // Adjacent stages that share one pair of mbarriers. The WGMMAs of a stage of a narrow tile take
+  // less time than its barriers: docs/dev/kernels/frame.md.
+  constexpr int group_stages() const {
+    const bool is_narrow = warpgroups == 1 && n <= 80;
+    return uses_tma() && mainloop == Mainloop::dense && is_narrow && stages % 2 == 0 ? 2 : 1;
+  }
+  constexpr int stage_groups() const { return stages / group_stages(); }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
   // leave space for 64.
   constexpr int row_bytes() const { return terms() == kBf16Terms ? 64 : 128; }
@@ -311,8 +318,8 @@ struct GemmConfig : TileShape {
   // more stages of scales: the warps of a warpgroup are at most one WGMMA group apart.
   constexpr int scale_stages() const { return block_scaled() ? stages + 2 : 0; }
   // Dynamic shared memory: the stages. sm90a adds the staging buffers (not for FP64 results), the
-  // scales, and two barriers per stage. A GEMV kernel adds the sums of its cluster. sm80 stages its
-  // output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.
+  // scales, and two barriers a group of stages. A GEMV kernel adds the sums of its cluster. sm80
+  // stages its output in the pipeline stages, so that three of them fit on GPUs with 99 KB per CTA.
   constexpr int shared_bytes() const {
     if (is_gemv()) return pipeline_bytes() + gemv_sums_bytes() + table_bytes();
     if (arch != Arch::sm90a) return pipeline_bytes() + table_bytes();
@@ -328,7 +335,7 @@ struct GemmConfig : TileShape {
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (!has_producer()) return operands;
-    return operands + 16 * stages + scale_stages() * scale_bytes() + exchange_bytes();
+    return operands + 16 * stage_groups() + scale_stages() * scale_bytes() + exchange_bytes();
   }
   constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
     const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();

@@ -1,6 +1,7 @@
 // The pipeline of shared-memory stages between the producer warp and the consumer warpgroups. Each
 // stage has two mbarriers: `full` completes when the stage's bytes are in shared memory, `empty`
-// when every consumer has finished reading them.
+// when every consumer has finished reading them. Where stages share mbarriers (StageGroups), the
+// states and barriers below are those of groups.
 #pragma once
 
 #include <cstdint>
@@ -58,6 +59,21 @@ struct UnrolledState {
   // Skips the `count` blocks of a tile.
   __device__ void advance(int count) {
     parities ^= -(count / kStages & 1u) ^ ((1u << count % kStages) - 1);
+  }
+};
+
+// Walks over the k-blocks of a tile in groups of kStages. The first group has the remainder, so
+// that the loop after it has whole groups.
+template <int kStages>
+struct StageGroups {
+  int k_block, size;  // the first k-block of the group, and its number of k-blocks
+
+  __device__ static int count(int k_blocks) { return (k_blocks + kStages - 1) / kStages; }
+  __device__ static int first_size(int k_blocks) { return (k_blocks - 1) % kStages + 1; }
+  __device__ StageGroups(int first, int k_blocks) : k_block(first), size(first_size(k_blocks)) {}
+  __device__ void advance() {
+    k_block += size;
+    size = kStages;
   }
 };
 

@@ -18,6 +18,7 @@ from support.catalog_rows import (
     CLUSTERS,
     KINDS,
     MIRRORED,
+    Kind,
     block_scales,
     column_rows,
     kernel_name,
@@ -120,6 +121,14 @@ def test_bits_of_every_kernel_in_clusters(row, cluster):
 @rows(lambda row: row.shares_a and row.tile[:2] == (128, 128))
 def test_bits_of_kernels_in_clusters_that_share_both_operands(row, cluster):
     check_all(((kind,) for kind in CLUSTERS), lambda kind: bits_of_row(row, kind, cluster=cluster))
+
+
+@rows(lambda row: row.group_stages > 1)
+def test_bits_of_every_number_of_k_blocks(row):
+    """Stages that share mbarriers."""
+    counts = (1, 2, 3, row.stages - 1, row.stages, row.stages + 1, row.stages + 4)
+    kinds = [Kind(str(count), lambda m, n, k, s, c=count: (m, 2 * n, c * k)) for count in counts]
+    check_all(((kind,) for kind in kinds), lambda kind: bits_of_row(row, kind))
 
 
 @pytest.mark.parametrize("cluster", (1, 2, "2x2"))

@@ -6,7 +6,8 @@
 
 tests/data/planted_faults.toml lists the faults and the tests of each. They are planted in
 build/faults, a copy of the tracked files of the checkout, or of a commit with --revision REV.
-The tests must pass without the fault, and at least one must fail with it.
+The tests must pass without the fault, and with it at least one must fail, or not end: a kernel that
+waits for bytes that nobody sends is found too.
 
 `build` needs nvcc, not a GPU. It writes FOLDER/NAME.so for each fault and FOLDER/right.so without
 one, with the kernels of all faults. `gpu` takes the checkout's tests, on compute capability 9.0.
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests/data/planted_faults.toml"
 COPY = ROOT / "build/faults"
 RIGHT = "right"  # the library without a fault
+LIMIT = 60  # seconds of a fault's tests, which take a few without it
 Run = subprocess.CompletedProcess[str]
 
 
@@ -114,7 +116,11 @@ def run_tests(fault: Fault, folder: Path, **options: str) -> Run:
     """The fault's tests, up to the first failure."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests]
     out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.run(command, cwd=folder, env=os.environ | options, **out)
+    environ = os.environ | options
+    try:
+        return subprocess.run(command, cwd=folder, env=environ, timeout=LIMIT, **out)
+    except subprocess.TimeoutExpired:
+        return Run(command, 1, f"1 failed: the tests did not end in {LIMIT} s")
 
 
 def report(fault: Fault, clean: Run, spoiled: Run) -> bool:

@@ -137,6 +137,8 @@ struct Gemm {
     return {slices.matrix(batch), slices.first(slices.slice(batch, cluster.slice))};
   }
 
+  using Groups = tile::StageGroups<kConfig.group_stages()>;
+
   // One thread loads. Its loop is short: with few rows, where a k-block is small, its instructions
   // decide the time of the product. kSharesA: with other CTAs. It has a loop of its own, so that
   // the other one stays as short.
@@ -155,31 +157,33 @@ struct Gemm {
       auto [matrix, k_block] = origin(params, cluster, batch);
       TmaProducer<kConfig, kSharesA> producer(params, cluster, row, col, matrix);
       const int end = k_block + k_blocks;
+      Groups group(k_block, k_blocks);
       state.begin_tile();
       producer.seek(k_block);
       if (is_first_tile) {
         // The first stages get the operand that the kernels before this one do not write.
         const bool is_constant = params.constant != ConstantOperand::none;
-        const int ahead = is_constant ? min(k_blocks, kConfig.stages) : 0;
+        const int ahead = is_constant ? min(Groups::count(k_blocks), kConfig.stage_groups()) : 0;
         constexpr int kUnroll = kSharesA ? 1 : 4;
+        Groups early = group;
 #pragma unroll(kUnroll)
-        for (int i = 0; i < ahead; ++i)
-          producer.load_constant(shared.stage(i), shared.barriers.full(i), k_block + i);
+        for (int i = 0; i < ahead; ++i, early.advance())
+          producer.load_constant(shared.stage(i), shared.barriers.full(i), early);
         if constexpr (kTriggersLate)
           ptx::wait_for_prerequisites();
         else
           Frame::begin_loads();
 #pragma unroll(kUnroll)
-        for (int i = 0; i < ahead; ++i, ++k_block) {
-          producer.load_other(shared.stage(i), shared.barriers.full(i), k_block);
+        for (int i = 0; i < ahead; ++i, group.advance()) {
+          producer.load_other(shared.stage(i), shared.barriers.full(i), group);
           state.advance();
         }
         is_first_tile = false;
       }
 #pragma unroll 1
-      for (; k_block < end; ++k_block) {
+      for (; group.k_block < end; group.advance()) {
         shared.barriers.producer_acquire(state);
-        producer.load(shared.stage(state.stage), shared.barriers.full(state.stage), k_block);
+        producer.load(shared.stage(state.stage), shared.barriers.full(state.stage), group);
         state.advance();
       }
       advance();
@@ -188,8 +192,8 @@ struct Gemm {
     if constexpr (kTriggersLate) ptx::launch_dependents();
     // A CTA must outlive its peers' arrivals on its barriers: wait until every stage is empty.
     if (cluster.size() > 1) {
-#pragma unroll(kSharesA ? 1 : kConfig.stages)
-      for (int stage = 0; stage < kConfig.stages; ++stage) {
+#pragma unroll(kSharesA ? 1 : kConfig.stage_groups())
+      for (int i = 0; i < kConfig.stage_groups(); ++i) {
         shared.barriers.producer_acquire(state);
         state.advance();
       }
@@ -256,7 +260,7 @@ struct Gemm {
       // The mainloop has a copy that lives no longer than it. `state` is live in the epilogue too,
       // where registers are scarce: it is in local memory, and the loop would keep it there.
       const typename Mainloop::PipelineState first = state;
-      state.advance(k_blocks);
+      state.advance(Groups::count(k_blocks));
       if constexpr (kConfig.pingpong)
         if (tile_index++ % 2 != warpgroup) return advance();
       const int row = tile_row + rows_before + warp * 16;

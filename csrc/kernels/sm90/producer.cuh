@@ -12,6 +12,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/uniform.cuh"
+#include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
 
@@ -115,33 +116,51 @@ struct TmaProducer {
     if constexpr (kConfig.has_packed_weight()) packed_.seek(params_.packed, row_, k_block);
   }
 
-  // Loads k-block `k_block` of both operands.
-  __device__ void load(std::uint32_t stage, std::uint32_t full, int k_block) {
-    ptx::mbarrier_arrive_expect(full, bytes());
-    load_a(stage, full, k_block);
-    load_b(stage + kBytesA, full, k_block);
+  using Group = tile::StageGroups<kConfig.group_stages()>;
+
+  // Loads both operands of the k-blocks of a group. Its first stage is `stage`.
+  __device__ void load(std::uint32_t stage, std::uint32_t full, const Group& group) {
+    ptx::mbarrier_arrive_expect(full, group.size * bytes());
+    for_each_k_block(stage, group, [&](std::uint32_t to, int k_block) {
+      load_a(to, full, k_block);
+      load_b(to + kBytesA, full, k_block);
+    });
   }
 
   // Loads the constant operand, and announces the bytes of both.
-  __device__ void load_constant(std::uint32_t stage, std::uint32_t full, int k_block) {
-    ptx::mbarrier_arrive_expect(full, bytes());
-    if (params_.constant == ConstantOperand::a)
-      load_a(stage, full, k_block);
-    else
-      load_b(stage + kBytesA, full, k_block);
+  __device__ void load_constant(std::uint32_t stage, std::uint32_t full, const Group& group) {
+    ptx::mbarrier_arrive_expect(full, group.size * bytes());
+    for_each_k_block(stage, group, [&](std::uint32_t to, int k_block) {
+      if (params_.constant == ConstantOperand::a)
+        load_a(to, full, k_block);
+      else
+        load_b(to + kBytesA, full, k_block);
+    });
   }
   // Loads the other operand.
-  __device__ void load_other(std::uint32_t stage, std::uint32_t full, int k_block) {
-    if (params_.constant == ConstantOperand::a)
-      load_b(stage + kBytesA, full, k_block);
-    else
-      load_a(stage, full, k_block);
+  __device__ void load_other(std::uint32_t stage, std::uint32_t full, const Group& group) {
+    for_each_k_block(stage, group, [&](std::uint32_t to, int k_block) {
+      if (params_.constant == ConstantOperand::a)
+        load_b(to + kBytesA, full, k_block);
+      else
+        load_a(to, full, k_block);
+    });
   }
 
  private:
   static constexpr bool kHasEdgeA = kConfig.edge_rows_a(1) != kConfig.tile_m();
   static constexpr bool kHasEdgeB = kConfig.edge_rows_b(1) != kConfig.loaded_n();
 
+  // Calls load(stage, k-block) for each k-block of a group.
+  template <class Load>
+  __device__ static void for_each_k_block(std::uint32_t stage, const Group& group,
+                                          const Load& load) {
+#pragma unroll
+    for (int i = 0; i < kConfig.group_stages(); ++i)
+      if (i == 0 || i < group.size) load(stage + i * kConfig.stage_bytes(), group.k_block + i);
+  }
+
+  // Of a stage.
   __device__ int bytes() const {
     if constexpr (kConfig.has_packed_weight())
       return kBytesA + rows_b_ * kRowBytes + packed_.scale_bytes();

@@ -21,7 +21,7 @@ struct SharedStorage {
   char* smem_d;
   float* scales;
   float* vectors;
-  tile::PipelineBarriers<kConfig.stages> barriers;
+  tile::PipelineBarriers<kConfig.stage_groups()> barriers;
 
   __device__ explicit SharedStorage(char* shared) : stages(ptx::shared_address(shared)) {
     constexpr int kStagesBytes = kConfig.stages * kConfig.stage_bytes();
@@ -35,11 +35,16 @@ struct SharedStorage {
 
   // Epilogue::shared_vector for the columns of the warpgroup's tile.
   __device__ float* vector_of(int warpgroup) const { return vectors + warpgroup * kConfig.n; }
-  __device__ std::uint32_t stage(int index) const { return stages + index * kConfig.stage_bytes(); }
+  // The first stage of a group.
+  __device__ std::uint32_t stage(int group) const {
+    return stages + group * (kConfig.group_stages() * kConfig.stage_bytes());
+  }
   // GemmConfig::exchange_bytes
   __device__ std::uint32_t exchange() const { return barriers.base - kConfig.exchange_bytes(); }
   // tile/code_pairs.cuh
-  __device__ std::uint32_t code_pairs() const { return barriers.base + 16 * kConfig.stages; }
+  __device__ std::uint32_t code_pairs() const {
+    return barriers.base + 16 * kConfig.stage_groups();
+  }
   // The scales of a k-block.
   __device__ float* scales_of(int stage) const {
     return scales + stage * (kConfig.scale_bytes() / int(sizeof(float)));

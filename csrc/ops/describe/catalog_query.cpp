@@ -58,6 +58,7 @@ JsonArray catalog_rows() {
             .add("epilogue_paths", epilogue_paths(config))
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))
             .add("stages", config.stages)
+            .add("group_stages", config.group_stages())
             .add("threads", config.threads())
             .add("shared_bytes", config.shared_bytes()));
   return rows;

@@ -44,14 +44,18 @@ struct DenseMainloop {
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;  // steps of 32 bytes of k in a stage
 
-  using PipelineState = tile::PipelineState<kConfig.stages>;
+  static constexpr int kGroupStages = kConfig.group_stages();
+
+  using Groups = tile::StageGroups<kGroupStages>;
+  using PipelineState = tile::PipelineState<kConfig.stage_groups()>;
   using Register = tile::Register<kConfig.accumulator>;
   static constexpr int kRegisters = tile::registers<kConfig.accumulator>(kConfig.n);
   using Accumulators = Register[kConfig.m64_blocks][kRegisters];
 
   // Computes all k-blocks of a tile, of which there is at least one. The first WGMMA overwrites
-  // `accumulators`. One WGMMA group is in flight while the next is issued; a stage is released when
-  // the group that reads it has completed. meanwhile() is called once, while a group is in flight.
+  // `accumulators`. One WGMMA group is in flight while the next is issued; stages are released when
+  // the group that reads them has completed. meanwhile() is called once, while a group is in
+  // flight.
   template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
@@ -59,13 +63,16 @@ struct DenseMainloop {
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : ptx::uniform(warpgroup * kConfig.m64_blocks * kBlockBytes);
     if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
-    multiply_stage<false>(shared, state, offset_a, accumulators);
+    if (kGroupStages > 1 && Groups::first_size(k_blocks) == 1)
+      multiply_group<1, false>(shared, state, offset_a, accumulators);
+    else
+      multiply_group<kGroupStages, false>(shared, state, offset_a, accumulators);
     meanwhile();
     int previous = state.stage;
     state.advance();
 #pragma unroll 1
-    while (--k_blocks > 0) {
-      multiply_stage<true>(shared, state, offset_a, accumulators);
+    for (int groups = Groups::count(k_blocks); --groups > 0;) {
+      multiply_group<kGroupStages, true>(shared, state, offset_a, accumulators);
       ptx::wgmma_wait<1>();
       consumer_release<kConfig>(shared, previous, cluster);
       previous = state.stage;
@@ -77,25 +84,27 @@ struct DenseMainloop {
   }
 
  private:
-  // Issues the WGMMA group of a stage.
-  template <bool kAccumulate>
-  __device__ __forceinline__ static void multiply_stage(const SharedStorage<kConfig>& shared,
+  // Issues the WGMMA group of kStages stages.
+  template <int kStages, bool kAccumulate>
+  __device__ __forceinline__ static void multiply_group(const SharedStorage<kConfig>& shared,
                                                         const PipelineState& state,
                                                         std::uint32_t offset_a,
                                                         Accumulators& accumulators) {
     shared.barriers.consumer_wait(state);
     const std::uint32_t stage = shared.stage(state.stage);
-    const std::uint64_t a = ptx::wgmma_descriptor(stage + offset_a);
-    const std::uint64_t b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
+    const std::uint64_t first_a = ptx::wgmma_descriptor(stage + offset_a);
+    const std::uint64_t first_b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kStages * kSteps; ++step) {
+      const int next_stage = step / kSteps * (kConfig.stage_bytes() >> 4);
+      const std::uint64_t a =
+          first_a + next_stage + step % kSteps * ptx::kDescriptorStep<major_a(kConfig.layout)>;
+      const std::uint64_t b =
+          first_b + next_stage + step % kSteps * ptx::kDescriptorStep<major_b(kConfig.layout)>;
 #pragma unroll
       for (int i = 0; i < kConfig.m64_blocks; ++i)
-        multiply_step(
-            accumulators[i],
-            a + step * ptx::kDescriptorStep<major_a(kConfig.layout)> + i * (kBlockBytes >> 4),
-            b + step * ptx::kDescriptorStep<major_b(kConfig.layout)>, kAccumulate || step != 0);
+        multiply_step(accumulators[i], a + i * (kBlockBytes >> 4), b, kAccumulate || step != 0);
     }
     ptx::wgmma_commit();
   }

@@ -1,0 +1,61 @@
+"""Stages that share mbarriers.
+
+Faults, and the tests that find them:
+
+    the first group has a wrong number of k-blocks    odd and even numbers of them, whole numbers
+    a group is read before all of it has arrived      the same, with more groups than stages
+    the next tile begins with a wrong parity          several tiles a CTA
+
+tests/gpu/test_constant_weights.py has an operand that is loaded early.
+"""
+
+import itertools
+
+import pytest
+
+from support import cases, reference
+from support.cases import check_all
+from support.catalog_rows import (
+    Kind,
+    kind_of,
+    kind_sizes,
+    launch,
+    operands,
+    row_and_layout,
+    rows,
+)
+
+GROUPED = rows(lambda row: row.group_stages > 1)
+
+
+def k_blocks(row):
+    """Up to three groups more than the stages hold."""
+    return (1, 2, 3, 4, row.stages - 1, *range(row.stages, row.stages + 7))
+
+
+def check_exact(row, m, n, k, **options):
+    kind = kind_of(Kind("blocks", lambda *_: (m, n, k), "contiguous"), row)
+    operand_row, layout = row_and_layout(row, kind.out, 0)
+    a, b = operands(operand_row, layout, *kind_sizes(kind, row), whole=True)
+    guarded = cases.Guarded(kind.out, (m, n), dtype=row.types.outs[0], device="cuda")
+    launch(row, a, b, out=guarded.view, **options)
+    reference.assert_guarded(guarded, reference.exact(a, b, **row.types.options))
+
+
+@pytest.mark.parametrize("cluster", [1, 2, "2x2"])
+@GROUPED
+def test_every_number_of_k_blocks(row, cluster):
+    m, n, k = row.tile
+    size = (2 * m, 2 * n)
+
+    def check(blocks, rest):
+        check_exact(row, *size, (blocks - 1) * k + rest, cluster=cluster)
+
+    check_all(itertools.product(k_blocks(row), (16, k)), check)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3, 13, 14])
+@GROUPED
+def test_several_tiles_of_a_cta(row, blocks):
+    m, n, k = row.tile
+    check_exact(row, 18 * m - 5, 14 * n - 8, blocks * k - 8)
