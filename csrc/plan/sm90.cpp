@@ -33,6 +33,7 @@ constexpr double kNarrowCluster = 0.35;
 constexpr double kFill = 1800;         // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 76;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 130;  // the same with pingpong
+constexpr double kGroupedOverhead = 50;    // the same where two stages share their barriers
 constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
 constexpr double kPingpongStore = 3.0;     // factor where one warpgroup stores and one multiplies
 // The same of kernels that were fitted before CTAs began their loads earlier: those that share b
@@ -55,6 +56,7 @@ constexpr double kColumnsActivation = 0.05;
 constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; not of split FP32
 // The fewest clocks of a k-block of up to 96 columns: for none, and for each column.
 constexpr double kNarrowBlock = 260;
+constexpr double kGroupedNarrowBlock = 210;  // for none, where two stages share their barriers
 constexpr double kNarrowColumn = 0.25;
 constexpr double kPackedCluster = 1.06;  // factor of a k-block with a packed weight in clusters
 constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one warpgroup issues it
@@ -254,19 +256,21 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       config.metadata_bytes();
   const double load = bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
-  const bool is_other = has_other_clocks(config);
+  const bool is_other = has_other_clocks(config), is_grouped = config.group_stages() > 1;
   const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
                           : is_other      ? kOtherBlockOverhead
+                          : is_grouped    ? kGroupedOverhead
                                           : kBlockOverhead;
   const double waiting = (cluster.m > 1 ? kSharedB : 0) + (cluster.size() >= 4 ? kFourBlocks : 0);
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
                        : config.has_packed_weight() && cluster.size() > 1 ? kPackedCluster
                                                                           : 1.0;
   const bool is_narrow = config.n <= 96 && config.terms() == 1 && !config.is_sparse();
-  const double least = config.has_packed_weight()
-                           ? packed_block(config, device, shares_multiprocessor(launch, device))
-                       : is_narrow ? kNarrowBlock + kNarrowColumn * config.n
-                                   : 0.0;
+  const double least =
+      config.has_packed_weight()
+          ? packed_block(config, device, shares_multiprocessor(launch, device))
+      : is_narrow ? (is_grouped ? kGroupedNarrowBlock : kNarrowBlock) + kNarrowColumn * config.n
+                  : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
   const double slower = launch.cluster_adds ? cluster_depth(config) : 1.0;
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
