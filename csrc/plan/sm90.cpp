@@ -25,6 +25,7 @@ constexpr double kReceived = 0.28;  // share of such lines that a cluster does n
 // more, whose loads compete less.
 constexpr double kSharedB = 8;
 constexpr double kFourBlocks = -15;
+constexpr double kGroupedPair = 30;     // of clusters of two whose stages share barriers
 constexpr double kLaunch = 2.0;         // microseconds: launch and barriers
 constexpr double kCluster = 0.06;       // microseconds: start of a cluster of two; of four twice
 constexpr double kColumnsStore = 0.05;  // microseconds: the store warp of EpiloguePath::columns
@@ -261,7 +262,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
                           : is_other      ? kOtherBlockOverhead
                           : is_grouped    ? kGroupedOverhead
                                           : kBlockOverhead;
-  const double waiting = (cluster.m > 1 ? kSharedB : 0) + (cluster.size() >= 4 ? kFourBlocks : 0);
+  const double waiting = (cluster.m > 1 ? kSharedB : 0) + (cluster.size() >= 4 ? kFourBlocks : 0) +
+                         (is_grouped && cluster.size() == 2 ? kGroupedPair : 0);
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
                        : config.has_packed_weight() && cluster.size() > 1 ? kPackedCluster
                                                                           : 1.0;
