@@ -191,24 +191,25 @@ struct GemmConfig : TileShape {
     if (!uses_tma()) return has_producer();  // it accumulates in f64
     return terms() == 1 && (!is_sparse() || n <= 64);
   }
-  // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Wide tiles have no
-  // registers for it, and are for large results.
+  // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Tiles of more than 256
+  // columns have no registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
     const bool added =
         uses_tma() && !columns_only && (divides_k() || (terms() == kF16Terms && n <= 128));
-    const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 192;
+    const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 256;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
            (m64_blocks == 1 || is_packed_mma()) && row_groups() <= 2;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.
   constexpr int slice_bytes() const { return tile_m() * tile_n() * 4; }
-  // The most slices that a cluster adds. A CTA has space for all slices of half of the warps in its
-  // stages.
-  constexpr int most_cluster_slices() const {
-    return sums_in_cluster()
-               ? std::clamp(stages * stage_bytes() / (slice_bytes() / 2), 1, kMostClusterSlices)
-               : 1;
+  // Can a cluster add so many slices? The stages of a CTA have what its warps receive, and what the
+  // others send.
+  constexpr bool adds_in_cluster(int slices) const {
+    if (!sums_in_cluster() || slices < 2 || slices > kMostClusterSlices) return false;
+    const int warps = 4 * row_groups(), own = (warps + slices - 1) / slices;
+    const int held = own * (slices - 1) + warps - own;  // sums of a warp
+    return held * (slice_bytes() / warps) <= stages * stage_bytes();
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const {

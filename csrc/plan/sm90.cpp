@@ -336,7 +336,7 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
   // Every cluster has one tile.
   const std::int64_t tiles =
       problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
-  return division.slices <= config.most_cluster_slices() &&
+  return config.adds_in_cluster(division.slices) &&
          tiles <= resident_clusters(config, device, division.slices);
 }
 

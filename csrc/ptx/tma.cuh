@@ -42,6 +42,17 @@ __device__ inline void bulk_load(std::uint32_t shared, const void* global, std::
       : "memory");
 }
 
+// Copies contiguous bytes of this CTA's shared memory to another CTA of the cluster. `to` and
+// `barrier` are remote addresses of the same CTA.
+__device__ inline void bulk_send(std::uint32_t to, std::uint32_t shared, std::uint32_t barrier,
+                                 int bytes) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %3, "
+      "[%2];" ::"r"(to),
+      "r"(shared), "r"(barrier), "r"(bytes)
+      : "memory");
+}
+
 // Loads one box into every CTA of `mask`, at the same offset of shared memory. The barrier at the
 // same offset in each of these CTAs receives the transaction bytes.
 __device__ inline void tma_load_multicast(std::uint32_t shared, const TensorMap* map,

@@ -304,6 +304,8 @@ struct Gemm {
       for (int i = 0; i < kConfig.m64_blocks; ++i)
         WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
                             row + i * 64, col, batch);
+      if constexpr (kAddsInCluster)
+        if (adds_slices) ClusterSum<kConfig>::end();
     };
     Frame::for_each_tile(params, cluster, compute_tile);
     if (k_group == 0) WarpEpilogue::finish(params, warpgroup);
