@@ -14,12 +14,14 @@ enum class EpiloguePath : std::uint8_t {
   fused,    // the same, any activation, and c or the residual: tile/unrolled.cuh
   rolled,   // every term, 16 rows x some columns at a time: tile/store.cuh
   columns,  // a column-major result, and every term but zero points: tile/transposed.cuh
+  slices,   // sums of slices of k, which the grid adds, and every term: kernels/sm90/grid_sum.cuh
 };
 
-inline constexpr int kEpiloguePaths = 5;
+inline constexpr int kEpiloguePaths = 6;
 
 constexpr const char* name(EpiloguePath path) {
-  constexpr const char* names[kEpiloguePaths] = {"direct", "plain", "fused", "rolled", "columns"};
+  constexpr const char* names[kEpiloguePaths] = {"direct", "plain",   "fused",
+                                                 "rolled", "columns", "slices"};
   return names[static_cast<int>(path)];
 }
 

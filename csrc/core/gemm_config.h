@@ -149,6 +149,7 @@ struct GemmConfig : TileShape {
       case EpiloguePath::fused: return fuses_activations();
       case EpiloguePath::rolled: return !unrolled_only();
       case EpiloguePath::columns: return transposes_result();
+      case EpiloguePath::slices: return sums_in_grid();
       case EpiloguePath::direct: break;
     }
     return false;
@@ -199,6 +200,14 @@ struct GemmConfig : TileShape {
     const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 256;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
            (m64_blocks == 1 || is_packed_mma()) && row_groups() <= 2;
+  }
+  // There is a kernel with EpiloguePath::slices. Other tiles are for more results than CTAs.
+  constexpr bool sums_in_grid() const {
+    const bool is_usual = n == 64 || n == 128 || n == 256 || (n == 32 && layout == Layout::TN);
+    return mainloop == Mainloop::dense && divides_k() && is_usual && warpgroups <= 2 &&
+           !(warpgroups == 1 && n > 128) && !pingpong && m64_blocks == 1 && arch == Arch::sm90a &&
+           input == input_b && input != DType::u8 && !is_fp8(input) && bits(input) >= 8 &&
+           bits(accumulator) == 32;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.

@@ -211,6 +211,7 @@ struct TmaParams {
   ScaleVector scale_a;  // of block-scaled kernels
   ScaleVector scale_b;
   Epilogue epilogue;
+  void* partial_sums;  // of EpiloguePath::slices
   SplitFp32Params split;
   TensorMap a;
   TensorMap b;

@@ -97,7 +97,9 @@ struct LaunchConfig {
   std::int64_t tiles_n = 0;
   StorePath store_path = StorePath::elements;
   EpiloguePath epilogue_path = EpiloguePath::rolled;
-  bool cluster_adds = false;   // the CTAs of a cluster add the slices; else another kernel does
+  // Who adds the slices: the CTAs of a cluster, or all CTAs after a barrier; else another kernel.
+  bool cluster_adds = false;
+  bool grid_adds = false;
   bool result_fits_l2 = true;  // else TMA stores it so that L2 evicts it first
   bool vector_a = false;       // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;

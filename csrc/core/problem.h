@@ -258,6 +258,7 @@ inline Problem only_z(Problem problem) {
 
 // The most slices of k. One block of threads adds them.
 inline constexpr int kMostSlices = 64;
+inline constexpr int kSlicesOfWarp = 8;  // that one warp adds
 
 // The problem of the kernel that computes the sums of slices of k: its result has a matrix for each
 // slice, and it has no epilogue. a and b keep their batch.

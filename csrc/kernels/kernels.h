@@ -61,8 +61,7 @@ int sum_blocks(const SumParams& params);
 const void* add_slices(DType sums, bool f64_result);
 
 inline constexpr int kAddSlicesThreads = 256;
-inline constexpr int kSlicesOfWarp = 8;  // that one warp adds
-inline constexpr int kSumColumns = 32;   // of the result that a warp adds at a time
+inline constexpr int kSumColumns = 32;  // of the result that a warp adds at a time
 
 void partition_add_slices(AddSlicesParams& params);
 int add_slices_blocks(const AddSlicesParams& params);

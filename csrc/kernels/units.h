@@ -51,6 +51,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   result.input = type_class(config.input);
   if (packed) result.variant = config.weight_bits == 4 ? "4" : "8";
   if (path == EpiloguePath::columns) result.path = "columns";
+  if (path == EpiloguePath::slices && config.layout == Layout::TN) result.path = "slices";
   if (config.mainloop != Mainloop::dense || !is_hopper) return result;
   const bool is_16bit = bits(config.input) == 16;
   if (config.input != config.input_b || config.input == DType::e5m2 || config.input == DType::u8)

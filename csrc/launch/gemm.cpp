@@ -107,7 +107,7 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
 // The maps of both operands, and the maps of the edge tiles, which K-major operands alone need.
 void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t batch_b,
                   TmaParams& params) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   const auto map_a = [&](int rows) {
     return operand_map(run, a, major_a(config.layout), problem.m, problem.k, batch_a, rows,
@@ -175,8 +175,8 @@ ConstantOperand constant_operand(const LaunchContext& call) {
                                                             : call.problem.constant;
 }
 
-void launch_tma(const LaunchContext& call) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+bool launch_tma(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
@@ -185,7 +185,15 @@ void launch_tma(const LaunchContext& call) {
   const std::int64_t batch_a = is_split ? config.terms() * split.copies_a : matrices;
   const std::int64_t batch_b = is_split ? config.terms() * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);
-  params.epilogue = epilogue(problem, plan, run, workspace);
+  const EpiloguePath path = whole ? EpiloguePath::slices : run.epilogue_path;
+  if (whole) {
+    LaunchConfig rolled = run;
+    rolled.epilogue_path = EpiloguePath::rolled;
+    params.epilogue = epilogue(*whole, plan, rolled, workspace);
+    params.partial_sums = reinterpret_cast<void*>(problem[Slot::out].address);
+  } else {
+    params.epilogue = epilogue(problem, plan, run, workspace);
+  }
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   if (config.block_scaled()) {
@@ -199,7 +207,9 @@ void launch_tma(const LaunchContext& call) {
   params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
   params.slices = slices(problem, run, config.tile_k());
   params.constant = constant_operand(call);
-  if (run.store_path == StorePath::tma_rows) {
+  if (whole) {
+    params.tma_store = TmaStore::none;
+  } else if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
     params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows,
                             1024 / bits(problem[Slot::out].dtype));
@@ -208,14 +218,14 @@ void launch_tma(const LaunchContext& call) {
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
                             config.store_box_columns(), config.store_box_rows());
   }
-  launch_kernel(
-      kernel_function(run.config_index, run.epilogue_path, device), &params,
-      {run.grid, config.threads(), shared_bytes(config, call), run.launched_cluster(), true},
-      stream, {run.config_index});
+  return launch_kernel(kernel_function(run.config_index, path, device), &params,
+                       {run.grid, config.threads(), shared_bytes(config, call),
+                        run.launched_cluster(), true, whole != nullptr},
+                       stream, {run.config_index});
 }
 
-void launch_cp_async(const LaunchContext& call) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream] = call;
+bool launch_cp_async(const LaunchContext& call) {
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
   const GemmConfig& config = kCatalog[run.config_index];
   CpAsyncParams params{};
   params.a = tensor_ref(in_bytes(a), problem.m, stored_extent(problem.stored_k_a(), a.dtype),
@@ -236,10 +246,10 @@ void launch_cp_async(const LaunchContext& call) {
     params.scale_a = scale_of_a(problem);
     params.scale_b = scale_of_b(problem);
   }
-  launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
-                {run.grid, config.threads(), shared_bytes(config, call), run.launched_cluster(),
-                 config.arch == Arch::sm90a},
-                stream, {run.config_index});
+  return launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
+                       {run.grid, config.threads(), shared_bytes(config, call),
+                        run.launched_cluster(), config.arch == Arch::sm90a},
+                       stream, {run.config_index});
 }
 
 }  // namespace
@@ -280,8 +290,8 @@ int active_clusters(int size, int device) {
   return clusters;
 }
 
-void launch_gemm(const LaunchContext& call) {
-  kCatalog[call.run.config_index].uses_tma() ? launch_tma(call) : launch_cp_async(call);
+bool launch_gemm(const LaunchContext& call) {
+  return kCatalog[call.run.config_index].uses_tma() ? launch_tma(call) : launch_cp_async(call);
 }
 
 }  // namespace tcgemm::launch

@@ -18,9 +18,13 @@ struct LaunchContext {
   void* workspace;
   int device;
   void* stream;
+  // The product whose result the kernel stores after it has added the slices of `problem`, in
+  // EpiloguePath::slices.
+  const Problem* whole = nullptr;
 };
 
-void launch_gemm(const LaunchContext& call);
+// Returns false if a grid that adds slices does not fit the context (a part of a GPU).
+bool launch_gemm(const LaunchContext& call);
 
 // How many clusters of `size` CTAs of a TMA kernel a GPU runs at one time, by the driver.
 // 0: it did not say, or the build has no such kernel.

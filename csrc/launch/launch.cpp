@@ -74,27 +74,25 @@ void add_slices(const Problem& problem, const LaunchContext& context, const Matr
               context.stream, {-1, "the sum of the slices of k"});
 }
 
-// The kernel of the partial sums, and the one that adds them.
+// The kernel of the partial sums, and the one that adds them, if it does not do so itself.
 void launch_slices(const LaunchContext& context) {
   const Problem& problem = context.problem;
   const Matrix sums = partial_sums_matrix(
       problem, reinterpret_cast<std::uintptr_t>(context.workspace) + context.plan.partial_sums);
   const Problem partial = partial_sums(problem, context.run.slices, sums);
-  launch_gemm({partial,
-               context.plan,
-               context.run,
-               context.a,
-               context.b,
-               {},
-               {},
-               context.workspace,
-               context.device,
-               context.stream});
-  const auto add = [&](const Problem& stored) {
+  LaunchContext stored{partial, context.plan, context.run,       context.a,      context.b,
+                       {},      {},           context.workspace, context.device, context.stream};
+  if (context.run.grid_adds) {
+    stored.whole = &problem;
+    if (launch_gemm(stored)) return;
+    stored.whole = nullptr;
+  }
+  launch_gemm(stored);
+  const auto add = [&](const Problem& result) {
     if (has_sums_by_columns(problem))
-      add_slices(transposed(stored), context, transposed(sums));
+      add_slices(transposed(result), context, transposed(sums));
     else
-      add_slices(stored, context, sums);
+      add_slices(result, context, sums);
   };
   add(problem.has(Slot::z) ? without_z(problem) : problem);
   if (problem.has(Slot::z)) add(only_z(problem));
@@ -129,7 +127,10 @@ void launch(const Problem& original, const Plan& plan, void* workspace, int devi
   repack(context);
   sum(plan.passes.sums_a, context);
   sum(plan.passes.sums_b, context);
-  plan.stored_slices() > 1 ? launch_slices(context) : launch_gemm(context);
+  if (plan.stored_slices() > 1)
+    launch_slices(context);
+  else
+    launch_gemm(context);
 }
 
 }  // namespace tcgemm::launch

@@ -19,7 +19,7 @@ void check(cudaError_t error, const char* what, LaunchLabel label) {
                            " failed: " + cudaGetErrorString(error) + ".");
 }
 
-void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
+bool launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
                    LaunchLabel label) {
   cudaLaunchConfig_t config{};
   // One cluster is as high as the grid, so that its index is the index along x.
@@ -27,7 +27,7 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchAttribute attributes[3]{};
   config.attrs = attributes;
   if (shape.cluster.size() > 1) {
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
@@ -38,8 +38,18 @@ void launch_kernel(const void* pointer, const void* params, const GridShape& sha
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
+  if (shape.cooperative) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  }
   void* arguments[] = {const_cast<void*>(params)};
-  check(cudaLaunchKernelExC(&config, pointer, arguments), "launching", label);
+  const cudaError_t error = cudaLaunchKernelExC(&config, pointer, arguments);
+  if (error == cudaErrorCooperativeLaunchTooLarge) {
+    cudaGetLastError();  // clears the error
+    return false;
+  }
+  check(error, "launching", label);
+  return true;
 }
 
 void launch_pass(const void* pointer, const void* params, int blocks, int threads, int device,

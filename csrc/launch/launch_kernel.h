@@ -20,12 +20,14 @@ struct GridShape {
   // Programmatic dependent launch: the kernel executes griddepcontrol.wait (ptx/dependent.cuh), so
   // it may start before its predecessor ends.
   bool dependent_launch = false;
+  bool cooperative = false;  // the GPU runs all CTAs at one time, or none
 };
 
 // Throws std::runtime_error: "tcgemm: <what> <label> failed: <CUDA's message>."
 void check(cudaError_t error, const char* what, LaunchLabel label);
-// `params` is the only parameter of the __global__ function `pointer`.
-void launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
+// `params` is the only parameter of the __global__ function `pointer`. Returns false if a
+// cooperative launch has more CTAs than the context has places.
+bool launch_kernel(const void* pointer, const void* params, const GridShape& shape, void* stream,
                    LaunchLabel label);
 // Launches a pass: one with dependent launch where the GPU supports it.
 void launch_pass(const void* pointer, const void* params, int blocks, int threads, int device,

@@ -81,7 +81,7 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
                                      AskedCluster cluster);
 
 // Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
-double add_slices_time(const Problem& problem, const Device& device, Division division);
+double add_slices_time(const Problem& problem, const Device& device, const LaunchConfig& launch);
 // Microseconds in which a cluster adds the sums of slices of k; 0 where none does. With two slices
 // it is not measurable where memory bounds the product.
 double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch, const Device& device);

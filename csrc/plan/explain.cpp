@@ -273,6 +273,7 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
                                    : Fact{"cluster", cluster_name(plan.main.cluster)},
           {"slices", plan.main.slices},
           {"cluster_adds", plan.main.cluster_adds},
+          {"grid_adds", plan.main.grid_adds},
           {"grid", plan.main.grid},
           {"waves", plan.main.waves},
           {"workspace", plan.workspace},
@@ -314,9 +315,10 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   if (plan.main.cluster_adds)
     lines += text("  slices of k   %d, whose sums the CTAs of a cluster add\n", plan.main.slices);
   else if (plan.main.slices > 1)
-    lines +=
-        text("  slices of k   %d, whose sums another kernel adds: %s of partial sums\n",
-             plan.main.slices, size(double(partial_sums_bytes(problem, plan.main.slices))).c_str());
+    lines += text(
+        "  slices of k   %d, whose sums %s: %s of partial sums\n", plan.main.slices,
+        plan.main.grid_adds ? "the CTAs add when all have stored theirs" : "another kernel adds",
+        size(double(partial_sums_bytes(problem, plan.main.slices))).c_str());
   lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles\n",
                 plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())

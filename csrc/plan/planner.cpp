@@ -312,6 +312,16 @@ bool may_split(const Problem& problem, std::string_view filter) {
          !(problem.batch_invariant && filter.empty());
 }
 
+// A grid that adds slices stores whole tiles. Another kernel adds where the launch is refused.
+std::size_t stored_sums_bytes(const Problem& problem, const LaunchConfig& launch) {
+  const std::size_t rows = partial_sums_bytes(problem, launch.slices);
+  if (!launch.grid_adds) return rows;
+  const GemmConfig& config = kCatalog[launch.config_index];
+  const std::int64_t tiles =
+      problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
+  return std::max(rows, std::size_t(tiles * launch.slices * config.slice_bytes()));
+}
+
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
   const bool swap_ab = swaps_ab(original, filter);
   const double least_bytes = traffic(original);
@@ -365,8 +375,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     plan.estimate.bytes += 2.0 * double(workspace_bytes(**pass));
   }
   add_sums(problem, device, plan);
-  if (const int slices = plan.stored_slices(); slices > 1)
-    plan.partial_sums = carve_workspace(plan.workspace, partial_sums_bytes(problem, slices));
+  if (plan.stored_slices() > 1)
+    plan.partial_sums = carve_workspace(plan.workspace, stored_sums_bytes(problem, plan.main));
   plan.estimate.bound = bound(problem, plan, device);
   return plan;
 }

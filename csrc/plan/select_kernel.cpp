@@ -230,7 +230,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   if (!launch) return;
   if (!config.is_gemv() && !config.uses_tma())  // fit_gemv and fit_sm90 count bytes
     launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
-  launch->microseconds += add_slices_time(problem, device_, division);
+  launch->microseconds += add_slices_time(problem, device_, *launch);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;

@@ -66,6 +66,7 @@ constexpr double kTraffic = 0.025;       // loads cost power even if their time 
 constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside a larger result
 constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
 constexpr double kAddSlice = 0.045;      // microseconds for each slice
+constexpr double kGridAdds = 1.8;        // kAddSlices where the grid adds
 constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
@@ -340,6 +341,12 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
          tiles <= resident_clusters(config, device, division.slices);
 }
 
+// Can the CTAs of the launch add the slices after a barrier? Each has one slice of one tile. z and
+// the result are stored one after the other, by the kernel that adds slices.
+bool adds_in_grid(const GemmConfig& config, const Problem& problem, const LaunchConfig& launch) {
+  return config.has_kernel(EpiloguePath::slices) && launch.waves <= 1 && !problem.has(Slot::z);
+}
+
 // Are tiles visited a row of clusters at a time? So memory gets whole rows of a result that L2 does
 // not hold. Each row of tiles reads all of b, which must stay in L2. Batches and 2:4 operands were
 // not measured.
@@ -359,13 +366,15 @@ double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
          cluster_sum_clocks(config, launch) / (device.hopper.clock * kFastClock);
 }
 
-double add_slices_time(const Problem& problem, const Device& device, Division division) {
-  const int slices = division.slices;
-  if (slices == 1 || division.cluster_adds) return 0;
+double add_slices_time(const Problem& problem, const Device& device, const LaunchConfig& launch) {
+  const int slices = launch.slices;
+  if (slices == 1 || launch.cluster_adds) return 0;
   const double l2_rate =
       device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
-  const double without_data = has_sums_by_columns(problem) ? kAddColumns + kAddColumnsSlice * slices
-                                                           : kAddSlices + kAddSlice * slices;
+  const double without_data = launch.grid_adds ? kGridAdds + kAddSlice * slices
+                              : has_sums_by_columns(problem)
+                                  ? kAddColumns + kAddColumnsSlice * slices
+                                  : kAddSlices + kAddSlice * slices;
   return without_data + double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
 }
 
@@ -411,6 +420,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     const std::int64_t resident = resident_clusters(config, device, ctas);
     launch.waves = clusters / double(resident);
     launch.grid = int(std::min(clusters, double(resident))) * ctas;
+    launch.grid_adds = another_adds && adds_in_grid(config, problem, launch);
     launch.microseconds = kernel_time(config, stored, device, operands, launch);
     launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
     if (launch.microseconds < best.microseconds) best = launch;

@@ -20,7 +20,6 @@ namespace tcgemm::passes {
 // order as well. So the bits of a result depend on the number of slices alone.
 
 using kernels::kAddSlicesThreads;
-using kernels::kSlicesOfWarp;
 using kernels::kSumColumns;
 inline constexpr int kAddSlicesWarps = kAddSlicesThreads / 32;
 static_assert(kMostSlices <= kSlicesOfWarp * kAddSlicesWarps);

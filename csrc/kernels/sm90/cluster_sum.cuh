@@ -1,6 +1,6 @@
 // The sum of the slices of k that the CTAs of a cluster have computed, through distributed shared
 // memory. Each CTA adds the sums of some warps, and stores their rows of the tile.
-// docs/dev/kernels/slices.md has the other ways that were measured.
+// docs/dev/kernels/few-rows.md has the other ways that were measured.
 #pragma once
 
 #include <algorithm>

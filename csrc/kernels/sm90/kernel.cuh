@@ -12,6 +12,7 @@
 #include "kernels/sm90/cluster_sum.cuh"
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/frame.cuh"
+#include "kernels/sm90/grid_sum.cuh"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
@@ -32,10 +33,11 @@ struct Gemm {
   using Mainloop = MainloopOf<kConfig>;
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   static constexpr bool kStoresColumns = WarpEpilogue::kStoresColumns;
+  static constexpr bool kAddsInGrid = kPath == EpiloguePath::slices;
   static constexpr bool kAddsInCluster =
-      kConfig.sums_in_cluster() && kPath != EpiloguePath::columns;
+      kConfig.sums_in_cluster() && kPath != EpiloguePath::columns && !kAddsInGrid;
   // The rolled epilogue reads the bias and the scales from global memory.
-  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled;
+  static constexpr bool kSharesVector = kPath != EpiloguePath::rolled && !kAddsInGrid;
   // The next kernel may start when a CTA has issued its last load. Before that, this CTA leaves no
   // shared memory for another one. docs/dev/kernels/frame.md says what kernels gain.
   static constexpr bool kTriggersLate = kConfig.mainloop == tcgemm::Mainloop::dense;
@@ -64,6 +66,7 @@ struct Gemm {
       } else {
         consume<void>(params, shared, cluster, warpgroup - 1);
       }
+      if constexpr (kAddsInGrid) add_in_grid(params, shared, cluster, threadIdx.x / 32 - 4);
     }
   }
 
@@ -74,6 +77,22 @@ struct Gemm {
   static constexpr bool kHasConsumerForLayout = kConfig.has_packed_weight() &&
                                                 !kConfig.is_packed_mma() &&
                                                 (kConfig.k_groups() > 1 || kConfig.n > 128);
+
+  // `warp` counts the consumer warps.
+  __device__ static void add_in_grid(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                                     Cluster cluster, int warp) {
+    GridSum<kConfig>::wait(warp);
+    Frame::for_each_tile(
+        params, cluster, [&](int row, int col, int batch, int, const auto& advance) {
+          GridSum<kConfig>::add(params, shared, shared.smem_d + warp * kStagingBytes,
+                                tile_slice(params, cluster, row, col, batch), warp);
+          advance();
+        });
+  }
+  __device__ static TileSlice tile_slice(const TmaParams& params, Cluster cluster, int row, int col,
+                                         int batch) {
+    return {row, col, params.slices.matrix(batch), params.slices.slice(batch, cluster.slice)};
+  }
 
   // Each consumer warp calls this before Frame::finish_start, after which all see the code pairs.
   // The table is part of the packed weight.
@@ -263,12 +282,12 @@ struct Gemm {
       state.advance(Groups::count(k_blocks));
       if constexpr (kConfig.pingpong)
         if (tile_index++ % 2 != warpgroup) return advance();
-      const int row = tile_row + rows_before + warp * 16;
+      [[maybe_unused]] const int row = tile_row + rows_before + warp * 16;
       [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
-      typename WarpEpilogue::Addends addends;
+      [[maybe_unused]] typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
         advance();
-        WarpEpilogue::load(params, row, col, batch, addends);
+        if constexpr (!kAddsInGrid) WarpEpilogue::load(params, row, col, batch, addends);
         if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
       };
       // New accumulators for each tile: the mainloop overwrites them, so the compiler need not keep
@@ -300,10 +319,15 @@ struct Gemm {
           return;
       if constexpr (kConfig.terms() > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
+      if constexpr (kAddsInGrid) {
+        GridSum<kConfig>::store(params, tile_slice(params, cluster, tile_row, col, batch),
+                                warpgroup, accumulators[0]);
+      } else {
 #pragma unroll
-      for (int i = 0; i < kConfig.m64_blocks; ++i)
-        WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
-                            row + i * 64, col, batch);
+        for (int i = 0; i < kConfig.m64_blocks; ++i)
+          WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
+                              row + i * 64, col, batch);
+      }
       if constexpr (kAddsInCluster)
         if (adds_slices) ClusterSum<kConfig>::end();
     };
