@@ -36,7 +36,7 @@ help: ## this list
 demo: existing ## a few products and trained networks, each checked
 	$(python) -m tcgemm demo
 
-test: $(library) ## the tests on all cores; GPU tests are skipped where there is no GPU
+test: $(library) ## the tests on all cores; GPU tests are left out where there is no GPU
 	$(python) -m pytest $(PYTEST_FLAGS)
 
 test-all: $(library) ## also the nightly ones: third parties, whole notebooks, full squares

@@ -1,8 +1,8 @@
 """Shared by every test file: GPU marks, devices, seeds, processes, hypothesis' profile.
 
-A test that needs a GPU is marked `gpu` and is skipped where there is none. On a machine that must
-have one, TCGEMM_REQUIRE_GPU=1 makes that skip a failure, so that a broken driver or a CPU
-build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
+A test that needs a GPU is marked `gpu`. Where there is none it is left out of the collection, or
+skipped if it is asked for by its name. On a machine that must have one, TCGEMM_REQUIRE_GPU=1 makes
+it fail, so that a broken driver or a CPU build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
 from dtype_matrix.py, or from the fixture `device`; the CUDA half of those is marked.
 """
 
@@ -43,13 +43,29 @@ def pytest_addoption(parser):
     )
 
 
+GPU_MARKS = ("gpu", "sm89", "sm90")
+
+
+def gpu_is_required():
+    return os.environ.get("TCGEMM_REQUIRE_GPU") == "1"
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is marked `nightly`, unless it is asked for by --all or by its name."""
-    if config.option.all or any("::" in name for name in config.args):
+    """Leaves out what is not asked for by its name: tests that are marked `nightly`, unless --all
+    is given, and tests for another GPU. To skip those takes a minute."""
+    if any("::" in name for name in config.args):
         return
-    nightly = [item for item in items if item.get_closest_marker("nightly")]
-    config.hook.pytest_deselected(items=nightly)
-    items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    unwanted = [] if config.option.all else ["nightly"]
+    if not gpu_is_required():
+        unwanted += [mark for mark in GPU_MARKS if missing(mark)]
+    left_out = {id(item) for item in items if any(map(item.get_closest_marker, unwanted))}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) in left_out])
+    items[:] = [item for item in items if id(item) not in left_out]
+
+
+def pytest_terminal_summary(terminalreporter):
+    if not gpu_is_required() and (reason := missing("gpu")):
+        terminalreporter.line(f"GPU tests were left out: {reason}")
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal writer
@@ -63,11 +79,11 @@ def pytest_configure(config):
 def pytest_runtest_setup(item):
     if item.get_closest_marker("alone") and workers.are_several(item.config):
         pytest.skip("it times the GPU, which other processes use; -m alone runs it")
-    for mark in ("gpu", "sm89", "sm90"):
+    for mark in GPU_MARKS:
         if item.get_closest_marker(mark) is None:
             continue
         if reason := missing(mark):
-            if os.environ.get("TCGEMM_REQUIRE_GPU") == "1":
+            if gpu_is_required():
                 pytest.fail(f"TCGEMM_REQUIRE_GPU=1, but {reason}", pytrace=False)
             pytest.skip(reason)
         if mark != "gpu" and (code := older(mark)):

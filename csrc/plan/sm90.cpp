@@ -71,8 +71,8 @@ constexpr double kAddColumns = 3.35;     // the same two where the sums lie by c
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 1.15;    // microseconds: the start of a cluster that adds slices
-constexpr double kClusterSlice = 7.0;    // clocks for a row of 128 bytes of another slice's sums
+constexpr double kClusterAdds = 1.8;     // microseconds: the barriers of a cluster that adds slices
+constexpr double kClusterSlice = 8.0;    // clocks for 128 bytes of another slice's sums
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -93,14 +93,6 @@ double clock_rate(const Device& device, double flops, double clocks) {
   return device.hopper.clock * (slow + (1 - slow) * kFastClock);
 }
 
-// The factor of the mainloops of a cluster that adds slices: its CTAs read at several k, and share
-// nothing.
-double cluster_depth(const GemmConfig& config) {
-  if (config.has_packed_weight()) return 1.0;
-  if (config.warpgroups > 1) return 1.25;
-  return config.n <= 64 ? 0.8 : 1.55;
-}
-
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
@@ -108,13 +100,11 @@ double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   return launch.slices * (config.n == 64 ? 0.45 : config.n == 32 ? 0.35 : 0.25);
 }
 
-// Clocks in which a CTA of a cluster receives and adds the sums of its warps. The constants of
-// other operands than packed weights were fitted to a first CTA that adds all sums.
+// Clocks in which a CTA of a cluster receives and adds the sums of its warps.
 double cluster_sum_clocks(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
   const int warps = 4 * config.row_groups(), slices = launch.slices;
-  const double received =
-      config.has_packed_weight() ? double(slices) * ceil_div(warps, slices) / warps : slices - 1;
+  const double received = double(slices - 1) * ceil_div(warps, slices) / warps;
   return received * config.slice_bytes() / 128 * kClusterSlice;
 }
 
@@ -275,8 +265,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       : is_narrow ? (is_grouped ? kGroupedNarrowBlock : kNarrowBlock) + kNarrowColumn * config.n
                   : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
-  const double slower = launch.cluster_adds ? cluster_depth(config) : 1.0;
-  const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
+  const double mainloop = depth * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = (is_other ? kOtherFill : kFill) + store;
   const double tile =

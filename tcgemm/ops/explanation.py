@@ -46,7 +46,9 @@ class Explanation(Text):
         cluster (int or str): the CTAs of a cluster, or "2x4" where 2 along m share b and 4 along n
             share a.
         slices (int): the slices of k, whose sums are added in the order of k.
-        cluster_adds (bool): True if the CTAs of a cluster add them; else another kernel does.
+        cluster_adds (bool): True if the CTAs of a cluster add them.
+        grid_adds (bool): True if all CTAs add them, after a barrier of the grid. If both are False,
+            another kernel adds them.
         grid (int): the blocks of the grid.
         waves (float): tiles divided by the number of blocks that run at the same time.
         epilogue (str): what happens to the sums before they are stored.
@@ -78,6 +80,7 @@ class Explanation(Text):
     cluster: int | str | None
     slices: int | None
     cluster_adds: bool | None
+    grid_adds: bool | None
     grid: int | None
     waves: float | None
     workspace: int | None

@@ -1,5 +1,5 @@
 """Products whose k is divided into slices: kernels that store the sums of each slice and the kernel
-that adds them, and clusters that add them.
+that adds them, clusters that add them, and grids whose CTAs add them after a barrier.
 
 Faults, and the tests that find them:
 
@@ -8,6 +8,9 @@ Faults, and the tests that find them:
     sums are added in another order         the bits of the emulator, and of another kernel
     the epilogue is applied to each slice   a bias, c and an activation beside whole numbers
     another call uses the same workspace    two streams, and a graph that is replayed
+    a CTA adds what is not stored yet       the same bits as by another kernel, again and again
+    two grids wait for each other           two streams, with more CTAs than multiprocessors
+    a grid does not fit a part of a GPU     a green context
 """
 
 import itertools
@@ -38,6 +41,7 @@ DIVIDING = rows(lambda row: row.divides_k)
 CLUSTERS = rows(lambda row: row.sums_in_cluster)
 BOTH_WAYS = rows(lambda row: row.sums_in_cluster and row.divides_k)
 TILES = ((64, 64), (128, 128), (128, 256))
+GRIDS = rows(lambda row: "slices" in row.epilogue_paths)
 COMMON = rows(lambda row: row.divides_k and row.tile[:2] in TILES and row.layout in ("TN", "NN"))
 MOST = Kind("most", lambda m, n, k, s: (m // 2 + 1, n // 2 + 3, 67 * k + 5))
 
@@ -48,11 +52,18 @@ def counts_of(k, row):
     return [count for count in COUNTS if count <= blocks]
 
 
-def most_cluster_slices(row):
-    """The sums of all slices of half of the warps lie in the stages of the pipeline."""
+def cluster_counts(row):
+    """The numbers of slices that a cluster can add. The stages have what the warps of a CTA receive
+    from the others, and what its other warps send."""
     m, n, _ = row.tile
-    terms = 2 if row.split_fp32 else 1
-    return min(8, row.stages * terms * (m + n) * 128 // (2 * m * n))
+    warps, terms = m // 16, 2 if row.split_fp32 else 1
+
+    def held(count):
+        own = -(-warps // count)
+        return (own * (count - 1) + warps - own) * 16 * n * 4
+
+    stages = row.stages * terms * (m + n) * 128
+    return [count for count in range(2, 9) if held(count) <= stages]
 
 
 @DIVIDING
@@ -95,12 +106,10 @@ def test_row_is_exact_in_clusters_that_add(row):
     odd = 0 if row.unrolled_only else 3
     shapes = [(m // 2 + 1, n - odd, ()), (2 * m - 7, 3 * n + 8, ())]
     shapes += [(m, n + 8, (3,)), (1, 5 * n, ())]
-    limit = most_cluster_slices(row)
     for (rows_, columns, batch), step in itertools.product(shapes, range(len(row.layouts))):
-        for count in {2, 3, 4, 5, limit}:
+        for count in cluster_counts(row):
             strides = "padded" if count % 2 or row.unrolled_only else "odd_pitch"
-            if count <= limit:
-                check(rows_, columns, batch, count, strides, step)
+            check(rows_, columns, batch, count, strides, step)
 
 
 @BOTH_WAYS
@@ -113,7 +122,7 @@ def test_clusters_have_the_bits_of_the_kernel_that_adds(row):
     bias = cases.make("contiguous", 1, n + 8, dtype=F32, device="cuda")[0]
     options = {"bias": bias, "activation": "gelu"}
     options = {} if row.types.integer or row.unrolled_only else options
-    for count in {2, min(4, most_cluster_slices(row))}:
+    for count in {2, cluster_counts(row)[-1]}:
         results = []
         for cluster_adds in (False, True):
             out = torch.empty(m + 1, n + 8, dtype=row.types.widest, device="cuda")
@@ -136,8 +145,24 @@ def test_split_float32_in_clusters_has_the_bits_of_the_emulator(row):
         options = {"kernel": f"{row.name}/{count}c", "device": "H200"} | row.types.options
         assert same_bits(out.cpu(), emulate.mm(a.cpu(), b.cpu(), **options))
 
-    counts = {2, 3, most_cluster_slices(row)}
+    counts = {*cluster_counts(row)[:2], cluster_counts(row)[-1]}
     check_all(itertools.product(counts, ("normal", "wide")), check)
+
+
+@GRIDS
+def test_a_grid_has_the_bits_of_the_kernel_that_adds(row):
+    """The batch has more tiles than a GPU has multiprocessors: another kernel adds its slices."""
+    m, n, k = row.tile[0] - 3, row.tile[1], 67 * row.tile[2] + 8
+    a, b = operands(*row_and_layout(row, "contiguous"), m, n, k)
+    batches = a.expand(140, -1, -1), b.expand(140, -1, -1)
+    dtype = row.types.widest
+    for count in (2, 3, 8, 9, 33, 64):
+        several = torch.empty(140, m, n, dtype=dtype, device="cuda")
+        assert "another kernel adds" in launch(row, *batches, out=several, slices=count)
+        for _ in range(5):
+            out = torch.full((m, n), 7, dtype=dtype, device="cuda")
+            assert "the CTAs add" in launch(row, a, b, out=out, slices=count)
+            assert same_bits(out, several[0]), count
 
 
 @COMMON
@@ -244,3 +269,62 @@ def test_streams_and_graphs_do_not_share_sums():
         graph.replay()
         torch.cuda.synchronize()
         assert all(map(torch.equal, results, expected)) and torch.equal(graph_result, expected[0])
+
+
+def long_product():
+    """The operands, the kernel and the result of a product whose slices 128 CTAs add."""
+    a, b = (torch.randn(128, 32768, device="cuda").bfloat16() for _ in range(2))
+    kernel = "sm90a_bf16_f32_64x64x64_w1_s12_tn/32"
+    assert "the CTAs add" in tcgemm.explain(a, b.t(), kernel=kernel).text
+    return a, b.t(), kernel
+
+
+def multiply(a, b, kernel, out):
+    torch.ops.tcgemm.scaled_mm.out(a, b, kernel_name=kernel, out=out)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_grids_of_two_streams_and_graphs_end():
+    """Each has nearly all multiprocessors, so that half of two grids would wait for ever."""
+    product = long_product()
+    expected, *outs = (torch.empty(128, 128, device="cuda", dtype=BF16) for _ in range(4))
+    multiply(*product, expected)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(3):
+            multiply(*product, outs[2])
+    streams = [torch.cuda.Stream() for _ in range(3)]
+    x = torch.randn(4096, 4096, device="cuda").bfloat16()
+    for _ in range(100):
+        for stream, out in zip(streams, outs[:2], strict=False):
+            with torch.cuda.stream(stream):
+                multiply(*product, out)
+        with torch.cuda.stream(streams[2]):
+            graph.replay()
+            x @ x
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, expected) for out in outs)
+
+
+@pytest.mark.gpu
+@pytest.mark.sm90
+def test_a_part_of_a_gpu():
+    """A green context of 16 multiprocessors refuses the grid, so another kernel adds."""
+    green_contexts = pytest.importorskip("torch.cuda.green_contexts")
+    product = long_product()
+    expected, out = (torch.empty(128, 128, device="cuda", dtype=BF16) for _ in range(2))
+    multiply(*product, expected)
+    torch.cuda.synchronize()
+    try:
+        context = green_contexts.GreenContext.create(16, 0)
+    except RuntimeError as error:
+        pytest.skip(f"no green context: {error}")
+    context.set_context()
+    try:
+        multiply(*product, out)
+        torch.cuda.synchronize()
+    finally:
+        context.pop_context()
+    assert torch.equal(out, expected)
