@@ -2,8 +2,9 @@
 
 A test that needs a GPU is marked `gpu`. Where there is none it is left out of the collection, or
 skipped if it is asked for by its name. On a machine that must have one, TCGEMM_REQUIRE_GPU=1 makes
-it fail, so that a broken driver or a CPU build cannot pass for a green run. Tests that run on both take their device from cases.DEVICES or
-from dtype_matrix.py, or from the fixture `device`; the CUDA half of those is marked.
+it fail, so that a broken driver or a CPU build cannot pass for a green run. Tests that run on both
+take their device from cases.DEVICES or from dtype_matrix.py, or from the fixture `device`; the CUDA
+half of those is marked.
 """
 
 import fcntl
