@@ -89,9 +89,10 @@ def catalog() -> list[dict[str, Any]]:
     - divides_k, sums_in_cluster: whether another kernel, or a cluster, adds sums of slices of k.
     - shares_a: whether the CTAs of a cluster can share a as well as b.
     - epilogue_paths: what the epilogue can compute: "direct" (nothing), "plain" (scales, bias,
-      relu), "fused" (also activations, c or the residual), "rolled" (all terms) and "columns" (a
+      relu), "fused" (also activations, c or the residual), "rolled" (all terms), "columns" (a
       column-major result, all terms but zero points; also a row-major one whose a and b are
-      swapped). A kernel that has "columns" alone computes nothing else, and takes no slices.
+      swapped) and "slices" (slices of k, which the grid adds, and all terms). A kernel that has
+      "columns" alone computes nothing else, and takes no slices.
     - tile (m, n, k), stages, threads, shared_bytes (the bytes of shared memory).
     - built: whether the loaded library has the kernel.
     """

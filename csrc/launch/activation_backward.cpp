@@ -35,7 +35,7 @@ std::size_t activation_backward_workspace(const ActivationBackwardParams& params
 void activation_backward(ActivationBackwardParams params, Activation activation, void* workspace,
                          int device, void* stream) {
   const LaunchLabel label{-1, "the backward of an activation"};
-  check(cudaSetDevice(device), "choosing the device for", label);
+  choose_device(device, label);
   if (params.cols == 0) return;
   params.partial_sums = static_cast<float*>(workspace);
   const auto run = [&](const void* pointer, int blocks) {

@@ -111,7 +111,7 @@ void launch(const Problem& original, const Plan& plan, void* workspace, int devi
   const bool clears_amax = original.has(Slot::amax) && !original.amax_continues;
   if (plan.main.config_index < 0 && !clears_amax) return;
   // A thread that never called CUDA has no context, and encoding a tensor map needs one.
-  check(cudaSetDevice(device), "choosing the device for", label);
+  choose_device(device, label);
   if (clears_amax)
     check(cudaMemsetAsync(reinterpret_cast<void*>(original[Slot::amax].address), 0, sizeof(float),
                           static_cast<cudaStream_t>(stream)),

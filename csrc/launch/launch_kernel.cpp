@@ -1,6 +1,9 @@
 // Launches one kernel on a stream; a CUDA error becomes a sentence.
 #include "launch/launch_kernel.h"
 
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -8,6 +11,29 @@
 #include "launch/launch.h"
 
 namespace tcgemm::launch {
+
+namespace {
+
+// Is there a current context? The library does not link to libcuda.
+bool has_context() {
+  static const auto current = [] {
+    void* pointer = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &pointer, 12000, cudaEnableDefault,
+                                     &result);
+    return reinterpret_cast<PFN_cuCtxGetCurrent_v4000>(pointer);
+  }();
+  CUcontext context = nullptr;
+  return current != nullptr && current(&context) == CUDA_SUCCESS && context != nullptr;
+}
+
+}  // namespace
+
+void choose_device(int device, LaunchLabel label) {
+  int now = -1;
+  if (has_context() && cudaGetDevice(&now) == cudaSuccess && now == device) return;
+  check(cudaSetDevice(device), "choosing the device for", label);
+}
 
 // The kernel's name is built only after an error, because that takes microseconds.
 void check(cudaError_t error, const char* what, LaunchLabel label) {

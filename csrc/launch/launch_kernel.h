@@ -23,6 +23,9 @@ struct GridShape {
   bool cooperative = false;  // the GPU runs all CTAs at one time, or none
 };
 
+// Makes sure that the thread has a context of the device, which a thread that never called CUDA has
+// not. One that is current stays: it may be a part of the GPU (a green context).
+void choose_device(int device, LaunchLabel label);
 // Throws std::runtime_error: "tcgemm: <what> <label> failed: <CUDA's message>."
 void check(cudaError_t error, const char* what, LaunchLabel label);
 // `params` is the only parameter of the __global__ function `pointer`. Returns false if a

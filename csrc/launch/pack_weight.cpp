@@ -27,7 +27,7 @@ void pack_weight(const Packing& request, int device, void* stream) {
   params.codes = request.codes;
   params.scales = request.scales;
   params.zero_points = request.zero_points;
-  check(cudaSetDevice(device), "choosing the device for", label);
+  choose_device(device, label);
   launch_pass(kernels::pack_weight(params), &params, kernels::pack_weight_blocks(params),
               kernels::kPackWeightThreads, device, stream, label);
 }

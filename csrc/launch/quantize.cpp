@@ -18,7 +18,7 @@ std::size_t quantize_workspace(const Quantization& quantization) {
 
 void quantize(const Quantization& request, void* workspace, int device, void* stream) {
   const LaunchLabel label{-1, "quantize"};
-  check(cudaSetDevice(device), "choosing the device for", label);
+  choose_device(device, label);
   QuantizeParams params{};
   params.x = tensor_ref(request.x, request.rows, request.cols, request.batch);
   params.values = request.values;

@@ -31,7 +31,7 @@ TensorRef metadata_ref(const Request& request) {
 template <class Params>
 void run(const void* pointer, const Params& params, int blocks, int device, void* stream,
          LaunchLabel label) {
-  check(cudaSetDevice(device), "choosing the device for", label);
+  choose_device(device, label);
   launch_pass(pointer, &params, blocks, kernels::kSparseThreads, device, stream, label);
 }
 
@@ -49,7 +49,7 @@ void compress(const Compression& request, int device, void* stream) {
       is_aligned(request.values, columns * bytes(request.w.dtype), 8) &&
       (bytes(request.w.dtype) > 1 || is_aligned(request.metadata, params.metadata_pitch, 2));
   if (!request.prune) {
-    check(cudaSetDevice(device), "choosing the device for", label);
+    choose_device(device, label);
     check(cudaMemsetAsync(request.excess, 0xff, 2 * sizeof(*request.excess),
                           static_cast<cudaStream_t>(stream)),
           "clearing the counts of", label);

@@ -141,7 +141,7 @@ void launch_split_gemm(const LaunchContext& call) {
 }
 
 void prepare(const SplitFp32Pass& pass, void* prepared, int device, void* stream) {
-  check(cudaSetDevice(device), "choosing the device for", {-1, "prepare"});
+  choose_device(device, {-1, "prepare"});
   const WorkspacePointers pointers(pass, reinterpret_cast<std::uintptr_t>(prepared));
   SplitFp32PassParams params{};
   params.top = split_top(kBf16Terms, pass.k);

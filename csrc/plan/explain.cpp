@@ -300,8 +300,10 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
-                plan.main.config_index, name(kernel_path(plan.main.epilogue_path)));
+  lines +=
+      text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
+           plan.main.config_index,
+           name(plan.main.grid_adds ? EpiloguePath::slices : kernel_path(plan.main.epilogue_path)));
   lines += tuned_line(plan);
   lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +

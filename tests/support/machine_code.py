@@ -45,7 +45,8 @@ NAMES = ROOT / "tests" / "data" / "machine_code_names.json"
 LIBRARY = ROOT / "tcgemm" / "libtcgemm.so"
 # Kinds of records in a cubin's .nv.info: (symbol, value) of every function.
 REGISTERS, FRAME = 0x2F, 0x11
-EPILOGUE_PATHS = ("direct", "plain", "fused", "rolled", "columns")  # csrc/core/epilogue_path.h
+# csrc/core/epilogue_path.h
+EPILOGUE_PATHS = ("direct", "plain", "fused", "rolled", "columns", "slices")
 ANONYMOUS = re.compile(r"_GLOBAL__N__\w+")  # has the file's name in it
 
 
