@@ -28,12 +28,23 @@ def test_a_long_k_is_divided(types):
     for m, n, k in LONG[:3]:
         fields = plan(m, n, k, **types)
         assert fields["slices"] > 1, (m, n, k)
-        another = not fields["cluster_adds"]
-        assert fields["workspace"] >= fields["slices"] * m * n * 4 * another
+        stored = not fields["cluster_adds"]
+        assert fields["workspace"] >= fields["slices"] * m * n * 4 * stored
         assert fields["grid"] > plan(m, n, k, **types, kernel=fields["kernel"])["grid"]
-        adds = "another kernel adds" if another else "the CTAs of a cluster add"
+        words = {(True, False): "the CTAs of a cluster add", (False, False): "another kernel adds"}
+        words[False, True] = "the CTAs add when all have stored theirs"
+        adds = words[fields["cluster_adds"], fields["grid_adds"]]
         assert f"slices of k   {fields['slices']}, whose sums {adds}" in fields["explain"]
-        assert another or (m, n) == (100, 1000)
+        assert stored or (m, n) == (100, 1000)
+
+
+def test_who_adds_slices():
+    """The grid, where each CTA has one slice of one tile, and its kernel has the width."""
+    kernel = "sm90a_bf16_f32_64x64x64_w1_s12_tn/"
+    assert plan(64, 64, 65536, kernel=kernel + "64")["grid_adds"]
+    assert not plan(64, 64, 65536, kernel=kernel + "8c")["grid_adds"]
+    assert not plan(640, 640, 65536, kernel=kernel + "2")["grid_adds"]  # 200 CTAs
+    assert not plan(64, 64, 65536, kernel="sm90a_bf16_f32_64x48x64_w1_s14_tn/8")["grid_adds"]
 
 
 def test_enough_tiles_are_not_divided():
@@ -103,12 +114,11 @@ def test_batch_invariant_has_one_slice():
 
 
 def test_few_rows_fill_the_gpu():
-    """By tiles whose width divides the columns so, or by two slices that a cluster adds."""
-    for n, width, slices in ((4096, 64, 2), (6144, 48, 1), (28672, 224, 1)):
+    """By tiles whose width divides the columns so."""
+    for n, width in ((4096, 32), (6144, 48), (28672, 224)):
         for m in (24, 64):
             fields = plan(m, n, 4096)
-            assert (fields["tile"][1], fields["slices"], fields["grid"]) == (width, slices, 128)
-            assert fields["cluster_adds"] == (slices > 1)
+            assert (fields["tile"][1], fields["slices"], fields["grid"]) == (width, 1, 128)
 
 
 def test_clusters_of_three_fill_the_gpu():

@@ -25,7 +25,7 @@ namespace tcgemm::sm90 {
 // other warp writes its accumulators to shared memory, and one bulk copy sends them to the owner of
 // that warp. No CTA has another tile, so the pipeline stages have space for both:
 //
-//   received: the first owned warp, from slice 0, 1, .. but for its own | the second owned warp | ..
+//   received: the first owned warp, from slice 0, 1, .. but for its own | the next owned warp | ..
 //   to send:  the first other warp | the second one | ..
 //
 //   one warp: vector 0 of 32 lanes, vector 1, ..     a vector has four registers of a lane

@@ -39,7 +39,7 @@ def fake_gpu(monkeypatch):
     """A GPU whose tensors have no memory. `us` gives the time of a kernel and `wrong` its fault;
     `asked` has what was timed."""
     fake = SimpleNamespace(wrong={}, asked=[])
-    fake.us = lambda kernel: 8.0 if "64x32x64_w1_s18" in kernel else 10.0
+    fake.us = lambda kernel: 8.0 if "64x64x64_w1_s12" in kernel else 10.0
 
     def times(work, kernels, ms):
         fake.asked.append((list(kernels), ms))
