@@ -1,6 +1,6 @@
 // The barrier of a cooperative launch, as cooperative_groups has it, but for one thread of each
-// CTA: the others need not run. The driver keeps its counter (cooperative_groups/details/driver_abi.h of
-// CUDA 13): the highest bit changes when all CTAs have arrived.
+// CTA: the others need not run. The driver keeps its counter, whose highest bit changes when all
+// CTAs have arrived (cooperative_groups/details/driver_abi.h of CUDA 13).
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ struct TileSlice {
 //   unit 0: vector 0 of 32 lanes, .., vector 3 | unit 1 | ..      the rows of a unit are a warp's
 //
 // A warp adds a group of up to kSlicesOfWarp slices of a unit, in ascending order. If there are
-// more, several warps share the unit, and the sums of groups are added in ascending order: the same bits
-// as those of the kernel that adds slices (passes/add_slices.cuh).
+// more, several warps share the unit, and the sums of groups are added in ascending order: the same
+// bits as those of the kernel that adds slices (passes/add_slices.cuh).
 template <GemmConfig kConfig>
 struct GridSum {
   using Value = tile::Value<kConfig.accumulator>;
