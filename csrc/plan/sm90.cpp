@@ -66,13 +66,14 @@ constexpr double kTraffic = 0.025;       // loads cost power even if their time 
 constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside a larger result
 constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
 constexpr double kAddSlice = 0.045;      // microseconds for each slice
-constexpr double kGridAdds = 1.8;        // kAddSlices where the grid adds
+constexpr double kGridAdds = 2.6;        // kAddSlices where the grid adds
 constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 1.8;     // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterSlice = 8.0;    // clocks for 128 bytes of another slice's sums
+constexpr double kClusterAdds = 0.7;     // microseconds: the barriers of a cluster that adds slices
+constexpr double kClusterSlice = 13.0;   // clocks for 128 bytes of another slice's sums
+constexpr double kPackedSlice = 7.0;     // the same with a packed weight
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -105,7 +106,8 @@ double cluster_sum_clocks(const GemmConfig& config, const LaunchConfig& launch) 
   if (!launch.cluster_adds) return 0;
   const int warps = 4 * config.row_groups(), slices = launch.slices;
   const double received = double(slices - 1) * ceil_div(warps, slices) / warps;
-  return received * config.slice_bytes() / 128 * kClusterSlice;
+  const double clocks = config.has_packed_weight() ? kPackedSlice : kClusterSlice;
+  return received * config.slice_bytes() / 128 * clocks;
 }
 
 double wave_time(double waves, double flops) {
