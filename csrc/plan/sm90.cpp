@@ -71,9 +71,10 @@ constexpr double kAddColumns = 3.35;     // the same two where the sums lie by c
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 0.7;     // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterSlice = 13.0;   // clocks for 128 bytes of another slice's sums
-constexpr double kPackedSlice = 7.0;     // the same with a packed weight
+constexpr double kClusterAdds = 0.25;    // microseconds: the barriers of a cluster that adds slices
+constexpr double kClusterAddsSlice = 0.3;  // for each slice after the second
+constexpr double kClusterSlice = 13.0;     // clocks for 128 bytes of another slice's sums
+constexpr double kPackedSlice = 7.0;       // the same with a packed weight
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -94,10 +95,17 @@ double clock_rate(const Device& device, double flops, double clocks) {
   return device.hopper.clock * (slow + (1 - slow) * kFastClock);
 }
 
+// The factor of the mainloops of a cluster that adds slices. Its CTAs read at several k and share
+// nothing, so L2 delivers more slowly the more of them there are.
+double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const Device& device) {
+  if (!launch.cluster_adds || config.has_packed_weight()) return 1.0;
+  return 0.73 + 0.57 * launch.grid / device.multiprocessors;
+}
+
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
-  if (!config.has_packed_weight()) return kClusterAdds;
+  if (!config.has_packed_weight()) return kClusterAdds + kClusterAddsSlice * (launch.slices - 2);
   return launch.slices * (config.n == 64 ? 0.45 : config.n == 32 ? 0.35 : 0.25);
 }
 
@@ -267,7 +275,8 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       : is_narrow ? (is_grouped ? kGroupedNarrowBlock : kNarrowBlock) + kNarrowColumn * config.n
                   : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
-  const double mainloop = depth * (k_block + waiting + kTraffic * load);
+  const double slower = cluster_depth(config, launch, device);
+  const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = (is_other ? kOtherFill : kFill) + store;
   const double tile =
