@@ -28,7 +28,7 @@ class SliceCounts {
 
 // The division of k with the shortest time: `whole`, which takes `microseconds`, or one of `counts`
 // slices. Slices must save at least this share of the time.
-inline constexpr double kLeastGain = 0.03;
+inline constexpr double kLeastGain = 0.02;
 template <class Counts, class Time>
 Division fastest_division(Division whole, double microseconds, const Counts& counts,
                           bool cluster_adds, const Time& time) {
