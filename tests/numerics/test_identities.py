@@ -89,17 +89,17 @@ def test_other_rows_do_not_matter(dtype):
 
 
 def test_other_rows_change_the_slices():
-    """Outside of batch_invariant() a long k has more slices beside few rows."""
+    """Outside of batch_invariant() the slices of a long k depend on the number of rows."""
     a, b = drawn((300, 16384), torch.bfloat16), drawn((40, 16384), torch.bfloat16).t()
     slices = [tcgemm.explain(a[:rows], b, device="H200").slices for rows in (40, 300)]
-    assert slices[0] > slices[1]
+    assert slices[0] != slices[1]
     assert not same_bits(on_h200(a[:40], b), on_h200(a, b)[:40])
     with tcgemm.batch_invariant():
         assert same_bits(on_h200(a[:40], b), on_h200(a, b)[:40])
 
 
 def test_a_gemv_kernel_has_an_order_of_its_own():
-    a, b = drawn((64, 4096), torch.bfloat16), drawn((2048, 4096), torch.bfloat16).t()
+    a, b = drawn((64, 4096), torch.bfloat16), drawn((4096, 4096), torch.bfloat16).t()
     assert tcgemm.explain(a[:4], b, device="H200").kernel.endswith("_gemv")
     assert not same_bits(on_h200(a[:4], b), on_h200(a, b)[:4])
     with tcgemm.batch_invariant():

@@ -143,5 +143,5 @@ def test_the_table_has_every_row_of_the_catalog():
     paths = {
         tuple(key.split(" ")[1:]) for key in renamed if key.startswith("sm90a_bf16_f32_128x256")
     }
-    every_path = ("plain", "fused", "rolled", "columns")
+    every_path = ("plain", "fused", "rolled", "columns", "slices")
     assert paths == {(path, "sm_90a") for path in every_path}
