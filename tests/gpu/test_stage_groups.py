@@ -2,11 +2,12 @@
 
 Faults, and the tests that find them:
 
-    the first group has a wrong number of k-blocks    odd and even numbers of them, whole numbers
+    a k-block is left out or comes twice              odd and even numbers of them, whole numbers
     a group is read before all of it has arrived      the same, with more groups than stages
     the next tile begins with a wrong parity          several tiles a CTA
 
-tests/gpu/test_constant_weights.py has an operand that is loaded early.
+tests/gpu/test_constant_weights.py has an operand that is loaded early, and tests/gpu/test_slices.py
+groups that end with a slice.
 """
 
 import itertools
