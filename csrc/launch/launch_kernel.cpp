@@ -14,15 +14,8 @@ namespace tcgemm::launch {
 
 namespace {
 
-// Is there a current context? The library does not link to libcuda.
 bool has_context() {
-  static const auto current = [] {
-    void* pointer = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &pointer, 12000, cudaEnableDefault,
-                                     &result);
-    return reinterpret_cast<PFN_cuCtxGetCurrent_v4000>(pointer);
-  }();
+  static const auto current = driver_function<PFN_cuCtxGetCurrent_v4000>("cuCtxGetCurrent");
   CUcontext context = nullptr;
   return current != nullptr && current(&context) == CUDA_SUCCESS && context != nullptr;
 }

@@ -23,6 +23,16 @@ struct GridShape {
   bool cooperative = false;  // the GPU runs all CTAs at one time, or none
 };
 
+// The driver's function of this name, which the library does not link to; nullptr if the driver has
+// none. Ask once.
+template <class Function>
+Function driver_function(const char* name) {
+  void* pointer = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  cudaGetDriverEntryPointByVersion(name, &pointer, 12000, cudaEnableDefault, &result);
+  return reinterpret_cast<Function>(pointer);
+}
+
 // Makes sure that the thread has a context of the device, which a thread that never called CUDA has
 // not. One that is current stays: it may be a part of the GPU (a green context).
 void choose_device(int device, LaunchLabel label);

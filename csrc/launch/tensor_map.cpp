@@ -10,20 +10,16 @@
 #include <stdexcept>
 #include <string>
 
+#include "launch/launch_kernel.h"
+
 namespace tcgemm::launch {
 namespace {
 
 static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
 
-// The driver's entry point, queried at run time, so that the library does not link to libcuda.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  static const auto function = [] {
-    void* pointer = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &pointer, 12000, cudaEnableDefault,
-                                     &result);
-    return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(pointer);
-  }();
+  static const auto function =
+      driver_function<PFN_cuTensorMapEncodeTiled_v12000>("cuTensorMapEncodeTiled");
   if (function == nullptr)
     throw std::runtime_error(
         "tcgemm: the CUDA driver has no cuTensorMapEncodeTiled, which kernels for Hopper need; "
