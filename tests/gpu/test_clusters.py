@@ -19,9 +19,8 @@ from support import cases, reference
 from support.cases import BF16, F32, check_all
 from support.catalog_rows import (
     Kind,
+    check_exact,
     kernel_name,
-    kind_of,
-    kind_sizes,
     launch,
     operands,
     row_and_layout,
@@ -56,34 +55,23 @@ def is_telling(row):
     return is_plain(row) or (row.shares_a and (differs or (row.pingpong and row.layout == "TN")))
 
 
-def check_exact(row, kind, cluster, step=0, slices=0):
-    kind = kind_of(kind, row)
-    m, n, k = kind_sizes(kind, row)
-    operand_row, layout = row_and_layout(row, kind.out, step)
-    shapes = {"batch": kind.batch, "shared": kind.shared}
-    a, b = operands(operand_row, layout, m, n, k, whole=True, **shapes)
-    shape = (*kind.batch, m, n)
-    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
-    launch(row, a, b, out=guarded.view, cluster=cluster, slices=slices)
-    reference.assert_guarded(guarded, reference.exact(a, b, **row.types.options))
-
-
 @pytest.mark.parametrize("cluster", SHAPES)
 @rows(is_telling)
 def test_row_in_clusters_that_share_both_operands(row, cluster):
-    check_all(((kind,) for kind in KINDS), lambda kind: check_exact(row, kind, cluster))
+    check_all(((kind,) for kind in KINDS), lambda kind: check_exact(row, kind, cluster=cluster))
 
 
 @pytest.mark.parametrize("cluster", SHAPES)
 @rows(is_plain)
 def test_more_clusters_than_run_at_one_time(row, cluster):
-    check_exact(row, WAVES, cluster)
+    check_exact(row, WAVES, cluster=cluster)
 
 
 @pytest.mark.parametrize("cluster", SHAPES)
 @rows(lambda row: is_plain(row) and row.divides_k)
 def test_slices_that_another_kernel_adds(row, cluster):
-    check_all(((kind,) for kind in KINDS[:2]), lambda kind: check_exact(row, kind, cluster, 0, 2))
+    division = {"cluster": cluster, "slices": 2}
+    check_all(((kind,) for kind in KINDS[:2]), lambda kind: check_exact(row, kind, **division))
 
 
 @pytest.mark.parametrize("cluster", SHAPES)

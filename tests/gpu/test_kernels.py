@@ -29,6 +29,7 @@ from support.catalog_rows import (
     CLUSTERS,
     KINDS,
     block_scales,
+    check_exact,
     every_row,
     kind_of,
     kind_sizes,
@@ -66,19 +67,6 @@ def test_this_build_has_kernels_for_hopper():
     assert {row.pingpong for row in kernels} == {False, True}
 
 
-def check_exact(row, kind, step, cluster=0):
-    kind = kind_of(kind, row)
-    m, n, k = kind_sizes(kind, row)
-    operand_row, layout = row_and_layout(row, kind.out, step)
-    shapes = {"batch": kind.batch, "shared": kind.shared}
-    a, b = operands(operand_row, layout, m, n, k, whole=True, **shapes)
-    scales = block_scales(row, m, n, k, step=len(kind.name) + step)
-    shape = (*kind.batch, m, n)
-    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
-    launch(row, a, b, out=guarded.view, cluster=cluster, **scales)
-    reference.assert_guarded(guarded, reference.exact(a, b, **scales, **row.types.options))
-
-
 @EVERY_ROW
 def test_row_is_exact(row):
     check_all(
@@ -93,7 +81,7 @@ def test_row_in_clusters(row, cluster):
     """Each block loads a part of b for all, and the last one may have no rows."""
     check_all(
         itertools.product(CLUSTERS, range(len(row.layouts))),
-        lambda kind, step: check_exact(row, kind, step, cluster),
+        lambda kind, step: check_exact(row, kind, step, cluster=cluster),
     )
 
 

@@ -14,17 +14,8 @@ import itertools
 
 import pytest
 
-from support import cases, reference
 from support.cases import check_all
-from support.catalog_rows import (
-    Kind,
-    kind_of,
-    kind_sizes,
-    launch,
-    operands,
-    row_and_layout,
-    rows,
-)
+from support.catalog_rows import Kind, check_exact, rows
 
 GROUPED = rows(lambda row: row.group_stages > 1)
 
@@ -34,23 +25,14 @@ def k_blocks(row):
     return (1, 2, 3, 4, row.stages - 1, *range(row.stages, row.stages + 7))
 
 
-def check_exact(row, m, n, k, **options):
-    kind = kind_of(Kind("blocks", lambda *_: (m, n, k), "contiguous"), row)
-    operand_row, layout = row_and_layout(row, kind.out, 0)
-    a, b = operands(operand_row, layout, *kind_sizes(kind, row), whole=True)
-    guarded = cases.Guarded(kind.out, (m, n), dtype=row.types.outs[0], device="cuda")
-    launch(row, a, b, out=guarded.view, **options)
-    reference.assert_guarded(guarded, reference.exact(a, b, **row.types.options))
-
-
 @pytest.mark.parametrize("cluster", [1, 2, "2x2"])
 @GROUPED
 def test_every_number_of_k_blocks(row, cluster):
     m, n, k = row.tile
-    size = (2 * m, 2 * n)
 
     def check(blocks, rest):
-        check_exact(row, *size, (blocks - 1) * k + rest, cluster=cluster)
+        size = (2 * m, 2 * n, (blocks - 1) * k + rest)
+        check_exact(row, Kind("blocks", lambda *_: size, "contiguous"), cluster=cluster)
 
     check_all(itertools.product(k_blocks(row), (16, k)), check)
 
@@ -59,4 +41,5 @@ def test_every_number_of_k_blocks(row, cluster):
 @GROUPED
 def test_several_tiles_of_a_cta(row, blocks):
     m, n, k = row.tile
-    check_exact(row, 18 * m - 5, 14 * n - 8, blocks * k - 8)
+    size = (18 * m - 5, 14 * n - 8, blocks * k - 8)
+    check_exact(row, Kind("tiles", lambda *_: size, "contiguous"))

@@ -12,7 +12,7 @@ import torch
 from tcgemm import info
 from tcgemm.ops import query
 
-from support import cases
+from support import cases, reference
 from support.cases import F32
 from support.dtype_matrix import GemmTypes, scale_a, scale_b
 
@@ -246,3 +246,18 @@ def launch(row, a, b, *addends, out, direct=True, by_columns=False, **options):
     assert not direct or ("\n  split-FP32 b " if row.split_fp32 else "nothing is copied") in text
     torch.ops.tcgemm.scaled_mm.out(a, b, **arguments, kernel_name=kernel, out=out)
     return text
+
+
+def check_exact(row, kind, step=0, **options):
+    """The row's result of whole numbers is exact, and nothing beside it is written. `step` picks
+    the layout and the block scales; the options are those of launch."""
+    kind = kind_of(kind, row)
+    m, n, k = kind_sizes(kind, row)
+    operand_row, layout = row_and_layout(row, kind.out, step)
+    shapes = {"batch": kind.batch, "shared": kind.shared}
+    a, b = operands(operand_row, layout, m, n, k, whole=True, **shapes)
+    scales = block_scales(row, m, n, k, step=len(kind.name) + step)
+    shape = (*kind.batch, m, n)
+    guarded = cases.Guarded(kind.out, shape, dtype=row.types.outs[0], device="cuda")
+    launch(row, a, b, out=guarded.view, **options, **scales)
+    reference.assert_guarded(guarded, reference.exact(a, b, **scales, **row.types.options))

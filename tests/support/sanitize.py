@@ -145,7 +145,10 @@ def by_columns(row):
             matrix = cases.make("contiguous", m, n, dtype=out, largest=9)
             every_terms = [{}, {"bias": bias, "activation": "relu"}, {"residual": matrix}]
             if has_one_tile_a_cta:
-                every_terms += [{"bias": columns, "c": matrix, "beta": 2.0}, scales]
+                every_terms += [
+                    {"bias": columns, "c": matrix, "beta": 2.0},
+                    {"residual": matrix} | scales,
+                ]
             for terms in every_terms:
                 for cluster in (1, "2x2"):
                     kernel = kernel_name(row, cluster, other_orientation=True)
