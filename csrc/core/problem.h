@@ -193,9 +193,13 @@ struct Problem {
   int prepared_terms = 0;  // of the prepared operand: kF16Terms or kBf16Terms
   // f32: planned as if b were prepared, so that calls with and without its terms have equal bits.
   bool as_prepared = false;
-  // Nothing that decides the bits of a row depends on the number of rows: k has one slice, f32 is
-  // multiplied as f64, fast fp8 sums are never promoted, and the factors of a row have one order.
+  // Nothing that decides the bits of a row depends on the number of rows: n, k and the dtype decide
+  // the slices of k, f32 is multiplied as f64, fast fp8 sums are never promoted, and the factors of
+  // a row have one order.
   bool batch_invariant = false;
+  // A batch-invariant product has one slice of k. It is for the gradient of a weight, whose k are
+  // rows: zeros after the last row do not change it.
+  bool one_slice = false;
   ConstantOperand constant = ConstantOperand::none;  // the planner ignores it
   // Extent along k of the values of the sparse operand. At most one operand is sparse, and that one
   // has no batch. Its metadata is reordered for mma.sp and wgmma.sp.

@@ -32,6 +32,7 @@ constexpr OptionRow kOptions[] = {
     {Option::acc_dtype, "acc_dtype", "None", &Arguments::acc_dtype},
     {Option::precision, "precision", "None", &Arguments::precision},
     {Option::batch_invariant, "batch_invariant", "False", &Arguments::batch_invariant},
+    {Option::one_slice, "one_slice", "False", &Arguments::one_slice},
     {Option::amax, "amax", "False", &Arguments::amax},
     {Option::device, "device", "None", &Arguments::device},
     {Option::kernel, "kernel", "None", &Arguments::kernel},

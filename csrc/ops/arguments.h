@@ -26,6 +26,7 @@ struct Arguments {
   double alpha = 1.0;
   double beta = 1.0;
   bool batch_invariant = false;
+  bool one_slice = false;   // of a batch-invariant product
   bool constant_b = false;  // the kernel before does not write b
   bool amax = false;        // of explain and check_layout
 

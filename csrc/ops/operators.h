@@ -57,6 +57,8 @@ constexpr Operator question_row(const char* name, const char* schema,
 // The option constant_b of linear, _linear24, scaled_mm and packed_mm is private: no kernel that
 // may still run writes b, so that b is loaded while that kernel runs.
 //
+// The option one_slice is private too: the gradient of a weight has it (Problem::one_slice).
+//
 // A function that every public function can call names none of them in its errors. Tensors precede
 // the `*`, since torch.library supports no autograd and no vmap for a keyword-only tensor.
 inline constexpr Operator kOperators[] = {

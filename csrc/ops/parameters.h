@@ -18,6 +18,7 @@ enum class Option : std::uint8_t {
   acc_dtype,
   precision,
   batch_invariant,
+  one_slice,
   amax,
   device,
   kernel,
@@ -78,7 +79,8 @@ inline constexpr ParameterList kOperandForms{optional(Slot::terms_b), optional(S
 inline constexpr ParameterList kOptions{Parameter{}, option(Option::activation),
                                         option(Option::alpha)};
 inline constexpr ParameterList kTypes{option(Option::out_dtype), option(Option::acc_dtype),
-                                      option(Option::precision), option(Option::batch_invariant)};
+                                      option(Option::precision), option(Option::batch_invariant),
+                                      option(Option::one_slice)};
 
 inline constexpr ParameterList kProduct = kOperandsAB + kAddendsOfAll + kOptions + kTypes;
 inline constexpr ParameterList kLinear =

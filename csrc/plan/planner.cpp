@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 
@@ -258,11 +259,14 @@ Problem narrow_product(const Problem& problem) {
 // The division of k of a product, for any epilogue and layout of the result.
 Division division_of_k(const Problem& problem, const Device& device) {
   Division whole;
-  if (problem.batch_invariant) return whole;
   const Problem plain = narrow_product(problem);
   const auto time = [&](Division division) {
     return cheapest(plain, device, {}, division).best.launch.microseconds;
   };
+  if (problem.batch_invariant) {
+    const Division division{invariant_slices(problem)};
+    return division.slices > 1 && std::isfinite(time(division)) ? division : whole;
+  }
   double least = time(whole);
   if (std::min(problem.m, problem.n) <= kMostGemvRows) {
     for (const int cluster : {1, 2}) {

@@ -58,6 +58,17 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kTiles, problem.m, problem.n);
 }
 
+int invariant_slices(const Problem& problem) {
+  // A long slice costs products of many rows less: they write and read the sums of each.
+  constexpr std::int64_t kSliceBytes = 8192, kFewColumns = 128, kSliceBytesOfFew = 4096;
+  constexpr std::int64_t kColumns = 64 * 96;  // tiles of 64 columns fill as many CTAs
+  if (problem.one_slice) return 1;
+  const std::int64_t bytes = problem.k * bits(problem.input_a) / 8;
+  const std::int64_t longest = bytes / (problem.n <= kFewColumns ? kSliceBytesOfFew : kSliceBytes);
+  return int(std::clamp<std::int64_t>(
+      std::min(longest, kColumns / std::max<std::int64_t>(problem.n, 1)), 1, kMostSlices));
+}
+
 void SliceCounts::add(std::int64_t count) {
   if (count < 2 || most_ < 2) return;
   const int limited = static_cast<int>(std::min(count, most_));

@@ -26,6 +26,10 @@ class SliceCounts {
   std::int64_t most_ = 0;
 };
 
+// The slices of k of a batch-invariant product, if there are kernels for them: n, k and the dtype
+// decide. docs/numerics/same-bits.md states the rule.
+int invariant_slices(const Problem& problem);
+
 // The division of k with the shortest time: `whole`, which takes `microseconds`, or one of `counts`
 // slices. Slices must save at least this share of the time.
 inline constexpr double kLeastGain = 0.02;

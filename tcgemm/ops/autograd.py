@@ -115,10 +115,14 @@ def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def gemm(
-    a: torch.Tensor, b: torch.Tensor, epilogue: Epilogue, out_dtype: torch.dtype | None
+    a: torch.Tensor,
+    b: torch.Tensor,
+    epilogue: Epilogue,
+    out_dtype: torch.dtype | None,
+    sums_rows: bool = False,
 ) -> torch.Tensor:
     """alpha * (a @ b), differentiable: the product that the formulas use."""
-    return _run(MATMUL, a, b, None, None, None, epilogue.of_gradient(out_dtype))
+    return _run(MATMUL, a, b, None, None, None, epilogue.of_gradient(out_dtype, sums_rows))
 
 
 def _run(op: Operator, a: Any, b: Any, *others: Any) -> Any:
@@ -138,16 +142,16 @@ def as_rows(batch: Any) -> Any:
     return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
 
 
-def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch):
+def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch, sums_rows=False):
     """alpha * (x @ y), summed from `batch` to the batch of `shape`, in the input's memory order."""
     summed = batch != shape[:-2]
     out_dtype = accumulator(spec.dtype) if summed else spec.dtype
     if out_dtype is x.dtype:
         out_dtype = None
     if column_major:
-        result = gemm(y.mT, x.mT, epilogue, out_dtype).mT
+        result = gemm(y.mT, x.mT, epilogue, out_dtype, sums_rows).mT
     else:
-        result = gemm(x, y, epilogue, out_dtype)
+        result = gemm(x, y, epilogue, out_dtype, sums_rows)
     return result.sum_to_size(shape).to(spec.dtype) if summed else result
 
 
@@ -167,7 +171,7 @@ def _gradient_b(op, gz, a, dims, spec, epilogue):
         # The sum over the batch belongs to the sum over k.
         a, gz = as_rows(a), as_rows(gz)
     column_major = spec.column_major != op.weight
-    gb = _gradient_gemm(a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2])
+    gb = _gradient_gemm(a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2], True)
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb

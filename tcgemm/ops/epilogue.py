@@ -50,11 +50,17 @@ class Epilogue(NamedTuple):
     precision: str | None = None
     batch_invariant: bool = False
     constant_b: bool = False  # no kernel that may still run writes b; only layers say so
+    one_slice: bool = False  # a batch-invariant product has one slice of k
 
-    def of_gradient(self, out_dtype: torch.dtype | None) -> Epilogue:
-        """The options of a product in the derivatives: alpha, precision and batch_invariant."""
+    def of_gradient(self, out_dtype: torch.dtype | None, sums_rows: bool) -> Epilogue:
+        """The options of a product in the derivatives: alpha, precision and batch_invariant.
+
+        sums_rows: its k are the rows of the first operand. With batch_invariant it has one slice,
+        so that rows of zeros after the last do not change it.
+        """
         precision, invariant = self.precision, self.batch_invariant
-        fields = (None, self.alpha, 1.0, out_dtype, None, precision, invariant, False)
+        one_slice = invariant and sums_rows
+        fields = (None, self.alpha, 1.0, out_dtype, None, precision, invariant, False, one_slice)
         return DEFAULT if fields == DEFAULT else _new(Epilogue, fields)
 
     def with_precision(self, precision: str | None) -> Epilogue:
@@ -66,7 +72,7 @@ class Epilogue(NamedTuple):
     def keywords(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name: every keyword costs host time."""
         activation, alpha, beta, out_dtype, acc_dtype, precision, *flags = self
-        batch_invariant, constant_b = flags
+        batch_invariant, constant_b, one_slice = flags
         keywords: dict[str, Any] = {}
         if activation is not None:
             keywords["activation"] = activation
@@ -84,6 +90,8 @@ class Epilogue(NamedTuple):
             keywords["batch_invariant"] = batch_invariant
         if constant_b:
             keywords["constant_b"] = True
+        if one_slice:
+            keywords["one_slice"] = True
         return keywords
 
 

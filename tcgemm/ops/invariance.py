@@ -45,8 +45,8 @@ def batch_invariant() -> Iterator[None]:
 
     On the CPU and on most GPUs nothing changes. On a GPU of compute capability 9.0:
 
-    - K has one slice. Outside, a long K is divided into slices where the result has few tiles,
-      and their number depends on M, N and K.
+    - N, K and the dtype decide the slices of a long K. Outside, their number depends on M, too.
+      docs/numerics/same-bits.md has the rule. The gradient of a weight has one slice.
     - float32 products with precision "highest" run in float64. Outside, the planner takes float64
       or 16-bit terms, whichever is faster for the sizes, and the GPU chooses the terms by the
       values of all rows. The terms of a tcgemm.Prepared are not used.

@@ -2,7 +2,9 @@
 
 Faults, and the tests that find them:
 
-    k is divided for some numbers of rows        every dtype, with few columns and a long k
+    k is divided by the number of rows           every dtype, with few columns and a long k
+    a strip of rows has another place            the sums of more than 256 MB
+    the gradient of a weight divides its rows    rows of zeros after the last
     float32 changes between float64 and terms    f32 highest, with 4096 columns
     the terms follow the values of other rows    f32 highest, where other rows are wide in range
     the factors of a row change places           8-bit operands with a row-major b and two scales
@@ -151,14 +153,58 @@ def test_batches():
             assert same_bits(result.flatten(0, 1), whole)
 
 
+@pytest.mark.parametrize("columns", [64, 1000])
+def test_from_one_row_to_16384(columns):
+    a, b = data(16384, 16384, BF16), data(columns, 16384, BF16).t()
+    product = lambda rows, _which: tcgemm.mm(rows, b, batch_invariant=True)  # noqa: E731
+    assert_invariant(product, a, counts=(1, 64, 1024))
+
+
+def test_sums_of_slices_in_strips():
+    """4096 bytes of sums for each row: 65536 rows at most in a product, and so three of them."""
+    k = 32768
+    few, b = data(300, k, BF16), data(64, k, BF16).t()
+    scale_a, residual = torch.rand(300, 1, device="cuda") + 0.5, data(300, 64, BF16)
+    repeat = lambda x: x.repeat(500, 1)[:140_001]  # noqa: E731
+    options = {"batch_invariant": True, "alpha": 0.01, "amax": True, "scale_b": scale_a[0, 0]}
+
+    def product(a, scale, other):
+        return tcgemm.mm(a, b, scale_a=scale, residual=other, **options)
+
+    one, amax = product(few, scale_a, residual)
+    many = [repeat(x) for x in (few, scale_a, residual)]
+    out, amax_of_all = product(*many)
+    assert torch.equal(out.view(torch.int16), repeat(one).view(torch.int16))
+    assert torch.equal(amax, amax_of_all)
+    del many
+    plan = tcgemm.explain(few.expand(467, 300, k), b.expand(467, k, 64), batch_invariant=True)
+    assert plan.slices == 16 and plan.products == 3
+    batch = tcgemm.bmm(few.expand(467, 300, k), b.expand(467, k, 64), batch_invariant=True)
+    assert same_bits(batch, tcgemm.mm(few, b, batch_invariant=True).expand_as(batch))
+
+
+def test_rows_of_zeros_do_not_change_the_gradient_of_a_weight():
+    x, g = data(40_000, 64, BF16), data(40_000, 64, BF16)
+    layer = tcgemm.nn.Linear(64, 64, dtype=BF16, device="cuda", batch_invariant=True)
+
+    def gradient(rows):
+        (grad,) = torch.autograd.grad(layer(x[:rows]), layer.weight, g[:rows])
+        return grad
+
+    x[32_768:] = 0
+    assert same_bits(gradient(32_768), gradient(32_769)) and same_bits(
+        gradient(32_768), gradient(40_000)
+    )
+
+
 def test_the_context_is_the_argument():
     a, b = data(64, 65536, BF16), data(64, 65536, BF16).t()
     expected = tcgemm.mm(a, b, batch_invariant=True)
     outside = tcgemm.mm(a, b)
     with tcgemm.batch_invariant():
         assert same_bits(tcgemm.mm(a, b), expected)
-        assert tcgemm.explain(a, b).slices == 1
-    assert tcgemm.explain(a, b).slices > 1
+        assert tcgemm.explain(a, b).slices == 32
+    assert tcgemm.explain(a, b).slices == 64
     assert same_bits(tcgemm.mm(a, b), outside) and not same_bits(outside, expected)
 
 

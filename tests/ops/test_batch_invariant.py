@@ -10,8 +10,9 @@ import torch
 import tcgemm
 from tcgemm.ops import invariance
 
+from support.calls import Recorder
 from support.error_asserts import error_message
-from support.invariance import Compiled, recorded
+from support.invariance import Compiled, is_product, recorded
 
 
 def operands(dtype=torch.float32):
@@ -38,6 +39,19 @@ def test_the_argument_reaches_the_forward_and_both_gradients(call):
     products = recorded(lambda: call(a, b, batch_invariant=True).sum().backward())
     assert len(products) >= 3 and all(products)
     assert not any(recorded(lambda: call(a, b).sum().backward()))
+
+
+def test_the_gradient_of_the_second_operand_alone_has_one_slice():
+    def note(func, args, kwargs):
+        return [(args[0].shape[-1], kwargs.get("one_slice", False))] if is_product(func) else []
+
+    x, w = torch.randn(5, 16, requires_grad=True), torch.randn(8, 16, requires_grad=True)
+    for invariant in (False, True):
+        out = tcgemm.linear(x, w, batch_invariant=invariant)
+        with Recorder(note) as recorder:
+            out.sum().backward()
+        # K of the gradient of x is 8, and of the gradient of w it is the number of rows.
+        assert sorted(recorder.rows) == [(5, invariant), (8, False)]
 
 
 def test_second_derivatives_and_forward_mode_have_it():
@@ -88,7 +102,7 @@ def test_the_context_holds_for_other_threads():
                 thread.start(), thread.join()
         else:
             thread.start(), thread.join()
-    assert states[0] == (True, 1) and states[1][0] is False and states[1][1] > 1
+    assert states[0] == (True, 32) and states[1][0] is False and states[1][1] == 64
 
 
 def test_compiled_with_the_argument():

@@ -10,6 +10,7 @@ import torch
 
 import tcgemm
 from tcgemm import info
+from tcgemm.ops import query
 
 from support.plan_cases import plan
 
@@ -65,6 +66,15 @@ def decisions(types, layout):
     }
 
 
+BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "f32": 4, "f64": 8}
+
+
+def stated_slices(n, k, dtype):
+    """The slices of k that docs/numerics/same-bits.md states."""
+    slices = k * BYTES.get(dtype, 1) // (4096 if n <= 128 else 8192)
+    return min(max(min(slices, 6144 // n), 1), 64)
+
+
 @pytest.mark.parametrize("layout", ["TN", "NN"])
 @pytest.mark.parametrize("types", TYPES, ids=str)
 def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
@@ -73,7 +83,7 @@ def test_the_plan_of_a_row_is_one_for_all_numbers_of_rows(types, layout):
     for weight, ways in plans.items():
         assert len(ways) == 1, (weight, ways)
         ((accumulator, terms, *_, slices, _, _),) = ways
-        assert slices == 1 and terms == 1
+        assert slices == stated_slices(*weight, types["dtype"]) and terms == 1
         assert accumulator == "f64" or types["dtype"] not in ("f32", "f64")
 
 
@@ -91,6 +101,40 @@ def test_without_it_the_plan_changes(types, layout):
     """So the test above sees each of these."""
     plans = decisions(types, layout).values()
     assert any(len(ways) > 1 or way[1] > 1 for ways in plans for way in ways)
+
+
+def test_batches_have_the_slices_of_one_matrix():
+    with tcgemm.batch_invariant():
+        slices = {plan(64, 64, 16384, batch=batch)["slices"] for batch in (1, 3, 200)}
+    assert slices == {8}
+
+
+def test_the_gradient_of_a_weight_has_one_slice():
+    """Its k are rows. The gradient of x keeps the slices of its n and k."""
+    g, x, w = (
+        torch.empty(size, dtype=torch.bfloat16) for size in [(65536, 64), (65536, 64), (64, 64)]
+    )
+    words = {"batch_invariant": True, "device": "H200"}
+    for one_slice, slices in ((False, 32), (True, 1)):
+        answer = query.ask("explain", g.mT, x, one_slice=one_slice, **words)
+        assert answer["slices"] == slices
+    assert query.ask("explain", g, w, **words)["slices"] == 1  # a short k
+
+
+@pytest.mark.parametrize(
+    ("m", "batch", "parts"),
+    [(16384, 1, 1), (70000, 1, 2), (300000, 1, 5), (3000, 12, 1), (3000, 60, 3)],
+)
+def test_sums_of_slices_take_256_megabytes_at_most(m, batch, parts):
+    """A call with more of them is several products, of some rows or of some matrices."""
+    n, k = 64, 32768  # 16 slices: 4096 bytes of sums for each row
+    options = {"dtype": torch.bfloat16, "device": "meta"}
+    a, b = torch.empty(batch, m, k, **options), torch.empty(batch, n, k, **options).mT
+    plan = tcgemm.explain(a, b, batch_invariant=True, device="H200")
+    assert plan.slices == 16 and plan.products == parts
+    assert plan.workspace <= (256 << 20) + 4096
+    assert ("products of up to" in str(plan)) == (parts > 1)
+    assert tcgemm.explain(a, b, device="H200").products == 1
 
 
 @pytest.mark.parametrize("device", ["A100", "L40S"])
@@ -117,7 +161,7 @@ def test_the_argument_plans_as_the_context(dtype):
     with tcgemm.batch_invariant():
         assert tcgemm.explain(a, b, device="H200").fields == argument.fields
     assert argument.fields == tcgemm.explain(a, b, batch_invariant=True, device="H200").fields
-    assert argument.slices == 1
-    assert dtype is torch.float32 or outside.slices > 1
+    assert argument.slices == (32 if dtype is torch.bfloat16 else 64)
+    assert dtype is torch.float32 or outside.slices == 64
     layout = tcgemm.check_layout(a, b, batch_invariant=True, device="H200")
     assert layout.fields == argument.fields

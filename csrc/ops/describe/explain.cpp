@@ -12,6 +12,7 @@
 #include "ops/json.h"
 #include "ops/operators.h"
 #include "ops/product/batch.h"
+#include "ops/product/strips.h"
 #include "plan/explain.h"
 #include "plan/planner.h"
 
@@ -63,6 +64,13 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
     text += join("\nThese tensors are on the CPU, where the CPU implementation runs; ",
                  "the above is what one ", device.name, " would do.");
   return text;
+}
+
+// The line for a product whose sums of slices do not fit one workspace; `first` is the first strip.
+std::string strips_line(const Strips& strips, const Problem& first) {
+  return join("\n  strips        the sums of the slices of all rows would take more than ",
+              Strips::kMostSumsBytes >> 20, " MB, so ", strips.count(), " products of up to ",
+              first.batch * first.m, " rows run one after another");
 }
 
 // What the passes of an operand share.
@@ -154,13 +162,17 @@ Results describe(const Call& call, decltype(&plan::explain) text_of) {
     make_problems(op, checked, arguments, batched);
   }
   if (arguments.amax) batched.problem.set(Slot::amax, Matrix{0, DType::f32});
-  const Problem& problem = batched.problem;
-  const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  const Plan whole = plan::make_plan(batched.problem, device, arguments.filter());
+  const Strips strips(batched.problem, whole);
+  const bool is_whole = strips.count() == 1;
+  const Problem problem = strips[0];
+  const Plan plan = is_whole ? whole : plan::make_plan(problem, device, arguments.filter());
   std::string text = text_of(problem, plan, device);
   while (!text.empty() && text.back() == '\n') text.pop_back();
+  if (!is_whole) text += strips_line(strips, problem);
   JsonObject object;
   object.add("text", text + batch_and_device_lines(checked, batched, device, copied))
-      .add("products", batched.count());
+      .add("products", batched.count() * strips.count());
   for (const plan::Fact& fact : plan::facts(problem, plan, device))
     std::visit([&](const auto& value) { object.add(fact.name, value); }, fact.value);
   add_plan(object, plan);

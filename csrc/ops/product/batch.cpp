@@ -141,6 +141,7 @@ void make_problems(const Operator& op, const CheckedGemm& checked, const Argumen
   set_packed_weight(checked, batched.problem);
   if (arguments.constant_b) batched.problem.constant = ConstantOperand::b;
   batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
+  batched.problem.one_slice = arguments.one_slice;
 }
 
 }  // namespace tcgemm::ops

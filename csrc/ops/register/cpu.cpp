@@ -10,6 +10,7 @@
 #include "cpu/quantize.h"
 #include "cpu/sparse.h"
 #include "ops/product/batch.h"
+#include "ops/product/strips.h"
 #include "ops/register/register.h"
 #include "ops/torch_error.h"
 
@@ -30,19 +31,6 @@ cpu::Parallel torch_threads() {
 void run_dense(const BatchedProblem& batched) {
   const cpu::Parallel parallel = torch_threads();
   for_each_problem(batched, [&](const Problem& problem) { cpu::gemm(problem, parallel); });
-}
-
-// Rows (m) or columns (n) of the result, from `first` on, a multiple of 128.
-Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t extent) {
-  for (const Slot slot : problem.operands.given()) {
-    Operand& x = problem[slot];
-    std::int64_t offset = 0;
-    if (operand_row(slot).rows == axis) offset += (first >> x.shift_row) * x.stride_row;
-    if (operand_row(slot).cols == axis) offset += (first >> x.shift_col) * x.stride_col;
-    x.address += bytes_of(offset, x.dtype);
-  }
-  (axis == Axis::m ? problem.m : problem.n) = extent;
-  return problem;
 }
 
 // At least 512 rows of an operand, as wide as the tiles of cpu/dense.cpp, or 2^21 elements, which

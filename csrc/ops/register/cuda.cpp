@@ -12,6 +12,7 @@
 #include "launch/split_fp32.h"
 #include "ops/product/batch.h"
 #include "ops/product/captured.h"
+#include "ops/product/strips.h"
 #include "ops/register/register.h"
 #include "ops/torch_error.h"
 #include "plan/planner.h"
@@ -89,11 +90,21 @@ void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked,
     const Workspace workspace(plan.workspace, a);
     launch::launch(problem, plan, workspace.address(), a.device_index, stream);
   };
-  for_each_problem(batched, [&](const Problem& problem) {
-    const Plan plan = plan::make_plan(problem, device, arguments.filter());
+  const auto plan_of = [&](const Problem& problem) {
+    return plan::make_plan(problem, device, arguments.filter());
+  };
+  const auto run_planned = [&](const Problem& problem, const Plan& plan) {
     if (!problem.has(Slot::z) || plan.stores_z()) return run(problem, plan);
-    for (const Problem& part : {without_z(problem), only_z(problem)})
-      run(part, plan::make_plan(part, device, arguments.filter()));
+    for (const Problem& part : {without_z(problem), only_z(problem)}) run(part, plan_of(part));
+  };
+  for_each_problem(batched, [&](const Problem& problem) {
+    const Plan plan = plan_of(problem);
+    const Strips strips(problem, plan);
+    if (strips.count() == 1) return run_planned(problem, plan);
+    for (std::int64_t i = 0; i < strips.count(); ++i) {
+      const Problem strip = strips[i];
+      run_planned(strip, plan_of(strip));
+    }
   });
 }
 

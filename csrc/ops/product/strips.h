@@ -1,0 +1,39 @@
+// Parts of a product: some rows or columns of the result, or some matrices of the batch.
+#pragma once
+
+#include <cstdint>
+
+#include "core/plan.h"
+#include "core/problem.h"
+
+namespace tcgemm::ops {
+
+// Rows (Axis::m) or columns (Axis::n) of the result from `first` on. Where one scale serves several
+// of them, `first` is a multiple of their number.
+Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t extent);
+
+// The parts of a batch-invariant product whose sums of slices of k are too large for one workspace:
+// some matrices of the batch, or some rows of one matrix. No bit depends on them.
+class Strips {
+ public:
+  static constexpr std::int64_t kMostSumsBytes = std::int64_t{256} << 20;
+
+  Strips(const Problem& problem, const Plan& plan);
+
+  std::int64_t count() const {
+    return parts_of(problem_.batch, matrices_) * parts_of(problem_.m, rows_);
+  }
+  std::int64_t rows() const { return rows_; }
+  std::int64_t matrices() const { return matrices_; }
+  Problem operator[](std::int64_t index) const;
+
+ private:
+  static std::int64_t parts_of(std::int64_t extent, std::int64_t part) {
+    return part == 0 ? 1 : (extent + part - 1) / part;
+  }
+
+  const Problem& problem_;
+  std::int64_t matrices_, rows_;  // of a part
+};
+
+}  // namespace tcgemm::ops
