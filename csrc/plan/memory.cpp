@@ -10,11 +10,15 @@ namespace {
 
 // L2 has two halves, and each fetches what its multiprocessors read. So an operand that several
 // clusters read costs up to twice its bytes: an H200 read 128 x 4096 x 14336 in 52 us where two
-// clusters read each row of the weight, and in 36 us where they shared it.
+// clusters read each row of the weight, and in 36 us where they shared it. The CTAs of a slice of k
+// read it at the same time, and less of it twice.
 double repeated_bytes(const LaunchConfig& launch, const Problem& problem) {
   constexpr double kSecondHalf = 0.9;
+  constexpr double kSecondHalfSlices = 0.5;
+  const bool another_adds = launch.slices > 1 && !launch.cluster_adds;
+  const double share = another_adds ? kSecondHalfSlices : kSecondHalf;
   const auto repeated = [&](double bytes, std::int64_t readers) {
-    return kSecondHalf * bytes * (1 - 1 / double(std::max<std::int64_t>(1, readers)));
+    return share * bytes * (1 - 1 / double(std::max<std::int64_t>(1, readers)));
   };
   return repeated(matrix_bytes(problem[Slot::a], problem.m, problem.k, problem.batch),
                   launch.tiles_n) +

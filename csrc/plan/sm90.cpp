@@ -21,8 +21,11 @@ constexpr double kMisalignedLines = 2.1;
 constexpr double kSectorLines = 1.29;
 constexpr int kL2Sector = 32;       // bytes
 constexpr double kReceived = 0.28;  // share of such lines that a cluster does not save
+// Bytes a clock that L2 delivers to all clusters, of an operand of slices that they do not share.
+// CTAs alone ask for the same lines at the same time, and L2 delivers twice as much.
+constexpr double kUnsharedRate = 4400;
 // Clocks a k-block of CTAs that share b, since the slowest decides, and of clusters of four and
-// more, whose loads compete less.
+// more, whose loads compete less (but for those of slices).
 constexpr double kSharedB = 8;
 constexpr double kFourBlocks = -15;
 constexpr double kGroupedPair = 30;     // of clusters of two whose stages share barriers
@@ -35,6 +38,7 @@ constexpr double kFill = 1800;         // clocks a tile: from the first load to 
 constexpr double kBlockOverhead = 76;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 130;  // the same with pingpong
 constexpr double kGroupedOverhead = 50;    // the same where two stages share their barriers
+constexpr double kGridOverhead = 40;       // the same where the grid adds slices: one tile a CTA
 constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
 constexpr double kPingpongStore = 3.0;     // factor where one warpgroup stores and one multiplies
 // The same of kernels that were fitted before CTAs began their loads earlier: those that share b
@@ -253,8 +257,16 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double lines_a = l2_lines_per_row(operands.a, config.input, aligned_a);
   const double lines_b = l2_lines_per_row(operands.b, config.input_b, aligned_b);
   const ClusterShape cluster = launch.cluster;
-  const double l2_lines_a = rows_a * lines_a * loaded_share(lines_a, cluster.n);
-  const double l2_lines_b = rows_b * lines_b * loaded_share(lines_b, cluster.m);
+  // A cluster that shares an operand of slices. It saves lines where rows begin inside a sector.
+  const bool shares_slices = launch.slices > 1 && cluster.size() > 1 && config.shares_a() &&
+                             std::max(lines_a, lines_b) < kMisalignedLines;
+  const double unshared =
+      shares_slices ? launch.grid * device.hopper.l2_bytes_per_clock / kUnsharedRate : 0.0;
+  const auto loaded_lines = [&](double lines, int ctas) {
+    return std::max(lines * loaded_share(lines, ctas), ctas == 1 ? unshared : 0.0);
+  };
+  const double l2_lines_a = rows_a * loaded_lines(lines_a, cluster.n);
+  const double l2_lines_b = rows_b * loaded_lines(lines_b, cluster.m);
   const double bytes_in =
       config.terms() * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
@@ -263,9 +275,11 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const bool is_other = has_other_clocks(config), is_grouped = config.group_stages() > 1;
   const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
                           : is_other      ? kOtherBlockOverhead
-                          : is_grouped    ? kGroupedOverhead
-                                          : kBlockOverhead;
-  const double waiting = (cluster.m > 1 ? kSharedB : 0) + (cluster.size() >= 4 ? kFourBlocks : 0) +
+                          : launch.grid_adds ? kGridOverhead
+                          : is_grouped       ? kGroupedOverhead
+                                             : kBlockOverhead;
+  const double waiting = (cluster.m > 1 ? kSharedB : 0) +
+                         (cluster.size() >= 4 && !shares_slices ? kFourBlocks : 0) +
                          (is_grouped && cluster.size() == 2 ? kGroupedPair : 0);
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
                        : config.has_packed_weight() && cluster.size() > 1 ? kPackedCluster
