@@ -11,6 +11,8 @@ Faults, and the tests that find them:
     a CTA adds what is not stored yet       the same bits as by another kernel, again and again
     two grids wait for each other           two streams, with more CTAs than multiprocessors
     a grid does not fit a part of a GPU     a green context
+
+test_mps.py has two processes.
 """
 
 import itertools
