@@ -142,8 +142,8 @@ inline constexpr TileShape kSm80Packed[] = {
     {.n = 32, .stages = 4}};
 inline constexpr TileShape kSm80PackedGemv[] = {{.n = 32, .stages = 2, .gemv_rows = 8},
                                                 {.n = 32, .stages = 2, .gemv_rows = 16}};
-// A cluster of two divides k, so that tiles of 64 columns fill the GPU for 4096 to 8192 columns. One
-// of four small CTAs is for a long k. With 16 rows clusters were never faster, and neither were
+// A cluster of two divides k, so that tiles of 64 columns fill the GPU for 4096 to 8192 columns.
+// One of four small CTAs is for a long k. With 16 rows clusters were never faster, and neither were
 // clusters of four and eight for 64 and 128 columns.
 inline constexpr TileShape kSm90PackedGemvClusters[] = {
     {.n = 64, .stages = 2, .gemv_rows = 8, .gemv_ctas = 2},

@@ -20,8 +20,9 @@ constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, howev
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
-constexpr double kPackedStart = 0.8;   // microseconds: the launch
-constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
+constexpr double kPackedStart = 0.8;    // microseconds: the launch
+constexpr double kPackedCluster = 1.4;  // microseconds: the sums of a cluster
+constexpr double kPackedTable = 1.12;   // factor of the lookups of a table
 // Microseconds for a table of pairs, which a CTA fills at its start. With four warpgroups a
 // multiprocessor has no space for the next CTA, whose table would be filled ahead.
 constexpr double kTableStart = 0.6;
@@ -30,7 +31,7 @@ constexpr double kPackedL2Rate = 75e9;  // bytes a second that a multiprocessor 
 
 // Microseconds of a CTA with int4, measured on an H200, and with 32 rows on an H100: its start and
 // end, and a block of each of its warps. Several CTAs of a multiprocessor take `shared` of the time
-// that they take one after another.
+// that they take one after another. A CTA with 8 rows, 32 columns and four warps is in a cluster.
 struct PackedTimes {
   double cta, block, shared, eight_bits;  // eight_bits: factor of a block
 };
@@ -42,13 +43,14 @@ PackedTimes packed_times(const GemmConfig& config) {
            : config.warpgroups == 2 ? PackedTimes{1.4, 0.425, 0.87, 1.45}
                                     : PackedTimes{1.4, 0.3, 0.62, 1.2};
   if (config.n == 64)
-    return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.6}
-                                  : PackedTimes{1.25, 0.32, 0.72, 1.8};
-  return config.warpgroups == 4 ? PackedTimes{1.9, 0.53, 1.0, 2.1}
-                                : PackedTimes{1.4, 0.35, 0.87, 1.45};
+    return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.2}
+                                  : PackedTimes{1.25, 0.32, 0.72, 1.5};
+  return config.warpgroups == 4   ? PackedTimes{1.9, 0.53, 1.0, 1.5}
+         : config.warpgroups == 2 ? PackedTimes{1.4, 0.35, 0.87, 1.07}
+                                  : PackedTimes{1.2, 0.28, 0.46, 1.25};
 }
 
-// CTAs that a multiprocessor has at one time.
+// CTAs that a multiprocessor has space for at one time.
 int packed_ctas(const GemmConfig& config, const Problem& problem, const Device& device) {
   return std::min(config.least_ctas(),
                   int(device.shared_bytes / config.shared_bytes(problem.packed.format)));
@@ -61,14 +63,25 @@ double of_both(double x, double y) {
   return std::cbrt(std::sqrt(cube(x * x) + cube(y * y)));
 }
 
+// CTAs of the multiprocessor that has most of them, one after another or at once. While clusters of
+// four need up to half of the space of the GPU, no multiprocessor has more than half of its CTAs.
+// With more clusters some have all.
+double most_ctas(const GemmConfig& config, const Device& device, const LaunchConfig& launch,
+                 int space) {
+  if (config.gemv_cluster() < 4) return std::ceil(launch.waves);
+  const double rounds = double(launch.grid) / (4 * device.hopper.clusters_of_four * space);
+  return space * (rounds <= 0.5 ? 0.5 : std::ceil(rounds));
+}
+
 // `row_bytes` and `column_bytes`: of a and of the weight, for one CTA.
 double packed_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const LaunchConfig& launch, double row_bytes, double column_bytes) {
   const PackedTimes times = packed_times(config);
-  const double ctas = std::ceil(launch.waves);  // of a multiprocessor, one after another or at once
-  const double at_once = std::min<double>(ctas, packed_ctas(config, problem, device));
-  const double blocks =
-      double(ceil_div(ceil_div(problem.k, config.tile_k()), config.threads() / 32));
+  const int space = packed_ctas(config, problem, device);
+  const double ctas = most_ctas(config, device, launch, space);
+  const double at_once = std::min<double>(ctas, space);
+  const int warps = config.threads() / 32 * config.gemv_cluster();
+  const double blocks = double(ceil_div(ceil_div(problem.k, config.tile_k()), warps));
   const bool has_table = problem.packed.format == WeightFormat::table4;
   const double table = config.warpgroups == 4 ? kTableStartOfFour : kTableStart;
   const double cta = times.cta + (has_table ? table : 0.0);
@@ -78,10 +91,16 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double rounds =
       std::max(std::ceil(ctas / at_once), at_once > 1 ? times.shared * ctas : ctas);
   const double rate = device.memory_rate / device.multiprocessors;
-  const double bytes_time =
-      std::max(1.0, launch.waves) *
-      std::max(column_bytes / rate, (row_bytes + column_bytes) / kPackedL2Rate) * 1e6;
-  return kPackedStart + of_both(ctas * cta / at_once + rounds * blocks * block, bytes_time);
+  const double waves = std::max(1.0, launch.waves);
+  // With 8 rows multiprocessors without a CTA leave their share of memory to the others. The times
+  // of more rows were fitted without that.
+  const double shares = config.gemv_rows > 8 ? waves : launch.waves;
+  const double bytes_time = 1e6 * std::max(shares * column_bytes / rate,
+                                           waves * (row_bytes + column_bytes) / kPackedL2Rate);
+  const double cluster =
+      config.gemv_cluster() > 1 ? kPackedCluster * std::ceil(ctas / at_once) : 0.0;
+  return kPackedStart + cluster +
+         of_both(ctas * cta / at_once + rounds * blocks * block, bytes_time);
 }
 
 }  // namespace

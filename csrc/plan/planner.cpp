@@ -269,7 +269,7 @@ Division division_of_k(const Problem& problem, const Device& device) {
   }
   double least = time(whole);
   if (std::min(problem.m, problem.n) <= kMostGemvRows) {
-    for (const int cluster : {1, 2}) {
+    for (const int cluster : {1, 2, 4}) {
       const Division gemv{1, false, cluster};
       const double microseconds = time(gemv);
       if (microseconds >= least) continue;

@@ -65,11 +65,8 @@ struct AcceptedSignatures {
   }
 };
 
-// One tile of rows, and a block of k for each warp: else other kernels are as fast. Clusters for
-// packed weights gain for some weights only, which the estimate does not tell: they are taken by
-// name, or where tcgemm.tune finds them.
+// One tile of rows, and a block of k for each warp: else other kernels are as fast.
 bool suits_gemv(const GemmConfig& config, const Problem& problem) {
-  if (config.has_packed_weight() && config.gemv_cluster() > 1) return false;
   const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();
   return problem.m <= config.tile_m() && problem.k >= warps * config.tile_k();
 }

@@ -106,9 +106,8 @@ def test_hopper_takes_a_kernel_of_ampere_if_it_is_asked_for():
 
 
 def test_clusters_that_divide_k_are_taken_by_name():
-    """Their estimates would not tell where they are faster, so the planner does not choose them."""
     clusters = [row for row in KERNELS if row["gemv_cluster"] > 1]
-    assert {row["gemv_cluster"] for row in clusters} == {2}
+    assert {row["gemv_cluster"] for row in clusters} == {2, 4}
     for row in clusters:
         weight = "int8" if row["weight_bits"] == 8 else "int4"
         dtype = {"f16": torch.float16, "bf16": torch.bfloat16}[row["input"]]
@@ -116,8 +115,26 @@ def test_clusters_that_divide_k_are_taken_by_name():
         tiles = N // row["tile"][1]
         assert (plan.kernel, plan.cluster) == (row["name"], row["gemv_cluster"])
         assert plan.grid == tiles * row["gemv_cluster"]
-    names = {explained(rows, weight).kernel for rows in ROWS for weight in WEIGHTS}
-    assert not names & {row["name"] for row in clusters}
+
+
+@pytest.mark.parametrize(
+    ("format", "group", "columns", "depth", "tile", "cluster"),
+    (
+        ("int4", 128, 2048, 14336, "8x32x64_w1", 4),  # 8.9 us, and 9.3 without a cluster
+        ("int8", None, 2048, 7168, "8x32x64_w1", 4),  # 6.2 us and 7.3
+        ("int8", None, 2560, 10240, "8x64x64_w2", 2),  # 9.7 us and 9.8, by four CTAs 13.2
+        ("int4", 128, 4096, 4096, "8x32x64_w4", 1),  # 4.7 us, by two CTAs 5.3
+        ("int8", None, 5120, 5120, "8x64x64_w2", 1),  # 9.1 us, by two CTAs 12.1
+    ),
+)
+def test_clusters_divide_a_long_k_of_few_columns(format, group, columns, depth, tile, cluster):
+    weight = packed_zeros(columns, depth, format, group).t()
+    for rows in (1, 8, 9):
+        plan = tcgemm.explain(torch.empty(rows, depth, dtype=torch.bfloat16), weight, device=H200)
+        if rows <= 8:
+            assert (tile in plan.kernel, plan.cluster) == (True, cluster)
+        else:
+            assert "_c2_" not in plan.kernel and "_c4_" not in plan.kernel
 
 
 def test_kernels_of_ampere_fit_every_gpu():
