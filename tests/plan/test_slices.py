@@ -102,15 +102,15 @@ def test_a_filter_asks_for_slices():
         plan(64, 64, 128, kernel="64x64x64_w1_s12_tn/3")  # two k-blocks
 
 
-def test_batch_invariant_has_one_slice():
+def test_batch_invariant_has_other_slices():
     a, b = torch.empty(64, 65536).bfloat16(), torch.empty(64, 65536).bfloat16().t()
-    assert tcgemm.explain(a, b, device="H200").slices > 1
+    assert tcgemm.explain(a, b, device="H200").slices == 64
     with tcgemm.batch_invariant():
         with tcgemm.batch_invariant():
-            assert tcgemm.explain(a, b, device="H200").slices == 1
-        assert tcgemm.explain(a, b, device="H200").slices == 1
-        assert plan(64, 64, 65536)["slices"] == 1
-    assert tcgemm.explain(a, b, device="H200").slices > 1
+            assert tcgemm.explain(a, b, device="H200").slices == 32
+        assert tcgemm.explain(a, b, device="H200").slices == 32
+        assert plan(64, 64, 65536)["slices"] == 32
+    assert tcgemm.explain(a, b, device="H200").slices == 64
 
 
 def test_few_rows_fill_the_gpu():
