@@ -76,11 +76,12 @@ constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
 constexpr double kClusterAdds = 0.25;    // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterAddsSlice = 0.3;   // for each slice after the second
-constexpr double kClusterDepth = 0.73;      // factor of its mainloops: of none that is busy, and
-constexpr double kClusterDepthBusy = 0.57;  // added for the share of busy multiprocessors
-constexpr double kClusterSlice = 13.0;      // clocks for 128 bytes of another slice's sums
-constexpr double kPackedSlice = 7.0;        // the same with a packed weight
+constexpr double kClusterAddsSlice = 0.3;    // for each slice after the second
+constexpr double kClusterDepth = 0.73;       // factor of its mainloops: of none that is busy, and
+constexpr double kClusterDepthBusy = 0.57;   // added for the share of busy multiprocessors
+constexpr double kNarrowClusterFull = 0.55;  // added for those beyond 0.6, with up to 64x128
+constexpr double kClusterSlice = 13.0;       // clocks for 128 bytes of another slice's sums
+constexpr double kPackedSlice = 7.0;         // the same with a packed weight
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
 // faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
 // scaled to f16's rate, do not reach the cap.
@@ -105,7 +106,10 @@ double clock_rate(const Device& device, double flops, double clocks) {
 // nothing, so L2 delivers more slowly the more of them there are.
 double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const Device& device) {
   if (!launch.cluster_adds || config.has_packed_weight()) return 1.0;
-  return kClusterDepth + kClusterDepthBusy * launch.grid / device.multiprocessors;
+  const double busy = double(launch.grid) / device.multiprocessors;
+  const bool is_narrow = config.warpgroups == 1 && config.n <= 128;
+  const double full = is_narrow ? kNarrowClusterFull * std::max(0.0, busy - 0.6) : 0.0;
+  return kClusterDepth + kClusterDepthBusy * busy + full;
 }
 
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
