@@ -13,11 +13,12 @@ def test_each_fault_can_be_planted():
         assert fault.edit(text) != text, fault.name
 
 
-def test_twelve_are_in_host_code_and_python_and_sixteen_in_kernels():
+def test_fourteen_are_found_on_a_cpu_and_seventeen_on_a_gpu():
     files = {fault.file for fault in FAULTS}
-    assert len(files) == len(FAULTS) == 28
+    assert len(files) == len(FAULTS) == 31
     of_kernels = {fault.file for fault in FAULTS if fault.kernels}
-    assert len(of_kernels) == 16
+    assert len(of_kernels) == 17
+    of_kernels -= {"csrc/ops/product/strips.cpp"}  # products of more memory than a CPU has
     assert all(name.startswith(("csrc/kernels/", "csrc/tile/", "csrc/ptx/")) for name in of_kernels)
 
 
