@@ -106,6 +106,8 @@ struct LaunchConfig {
   double waves = 0;         // tiles / multiprocessors
   double microseconds = 0;  // estimated, repack passes included
 
+  // Slices whose partial sums lie in the workspace.
+  int stored_slices() const { return cluster_adds ? 1 : slices; }
   // CTAs that the hardware places together.
   ClusterShape launched_cluster() const { return cluster_adds ? ClusterShape{slices, 1} : cluster; }
 };
@@ -234,8 +236,7 @@ struct Plan {
   std::size_t workspace = 0;     // bytes
   Estimate estimate;
 
-  // Slices whose partial sums lie in the workspace.
-  int stored_slices() const { return main.cluster_adds ? 1 : main.slices; }
+  int stored_slices() const { return main.stored_slices(); }
   // Does the kernel store the argument of the activation beside the result, where both are wanted?
   bool stores_z() const {
     return stored_slices() > 1 || (!passes.split && (main.epilogue_path == EpiloguePath::fused ||

@@ -181,7 +181,7 @@ bool launch_tma(const LaunchContext& call) {
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
   const bool is_split = config.terms() > 1;
-  const std::int64_t matrices = run.cluster_adds ? problem.batch : problem.batch / run.slices;
+  const std::int64_t matrices = problem.batch / run.stored_slices();
   const std::int64_t batch_a = is_split ? config.terms() * split.copies_a : matrices;
   const std::int64_t batch_b = is_split ? config.terms() * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);

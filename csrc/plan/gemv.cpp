@@ -20,9 +20,9 @@ constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, howev
 constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
-constexpr double kPackedStart = 0.8;    // microseconds: the launch
-constexpr double kPackedCluster = 1.4;  // microseconds: the sums of a cluster
-constexpr double kPackedTable = 1.12;   // factor of the lookups of a table
+constexpr double kPackedStart = 0.8;   // microseconds: the launch
+constexpr double kPackedSums = 1.4;    // microseconds: the sums of a cluster
+constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
 // Microseconds for a table of pairs, which a CTA fills at its start. With four warpgroups a
 // multiprocessor has no space for the next CTA, whose table would be filled ahead.
 constexpr double kTableStart = 0.6;
@@ -97,8 +97,7 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double shares = config.gemv_rows > 8 ? waves : launch.waves;
   const double bytes_time = 1e6 * std::max(shares * column_bytes / rate,
                                            waves * (row_bytes + column_bytes) / kPackedL2Rate);
-  const double cluster =
-      config.gemv_cluster() > 1 ? kPackedCluster * std::ceil(ctas / at_once) : 0.0;
+  const double cluster = config.gemv_cluster() > 1 ? kPackedSums * std::ceil(ctas / at_once) : 0.0;
   return kPackedStart + cluster +
          of_both(ctas * cta / at_once + rounds * blocks * block, bytes_time);
 }

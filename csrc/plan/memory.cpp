@@ -15,8 +15,7 @@ namespace {
 double repeated_bytes(const LaunchConfig& launch, const Problem& problem) {
   constexpr double kSecondHalf = 0.9;
   constexpr double kSecondHalfSlices = 0.5;
-  const bool another_adds = launch.slices > 1 && !launch.cluster_adds;
-  const double share = another_adds ? kSecondHalfSlices : kSecondHalf;
+  const double share = launch.stored_slices() > 1 ? kSecondHalfSlices : kSecondHalf;
   const auto repeated = [&](double bytes, std::int64_t readers) {
     return share * bytes * (1 - 1 / double(std::max<std::int64_t>(1, readers)));
   };

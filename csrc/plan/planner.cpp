@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <optional>
 #include <stdexcept>
 
@@ -265,7 +264,8 @@ Division division_of_k(const Problem& problem, const Device& device) {
   };
   if (problem.batch_invariant) {
     const Division division{invariant_slices(problem)};
-    return division.slices > 1 && std::isfinite(time(division)) ? division : whole;
+    const bool has_kernels = division.slices > 1 && cheapest(plain, device, {}, division).found();
+    return has_kernels ? division : whole;
   }
   double least = time(whole);
   if (std::min(problem.m, problem.n) <= kMostGemvRows) {

@@ -302,7 +302,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double tile =
       config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
   // The problem of partial sums has a matrix for each slice.
-  const double matrices = launch.cluster_adds ? 1 : launch.slices;
+  const double matrices = launch.stored_slices();
   const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
   const double mma_share = config.is_sparse() ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
@@ -387,8 +387,8 @@ double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
 }
 
 double add_slices_time(const Problem& problem, const Device& device, const LaunchConfig& launch) {
-  const int slices = launch.slices;
-  if (slices == 1 || launch.cluster_adds) return 0;
+  const int slices = launch.stored_slices();
+  if (slices == 1) return 0;
   const double l2_rate =
       device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
   const double without_data = launch.grid_adds ? kGridAdds + kAddSlice * slices

@@ -171,7 +171,9 @@ def _gradient_b(op, gz, a, dims, spec, epilogue):
         # The sum over the batch belongs to the sum over k.
         a, gz = as_rows(a), as_rows(gz)
     column_major = spec.column_major != op.weight
-    gb = _gradient_gemm(a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2], True)
+    gb = _gradient_gemm(
+        a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2], sums_rows=True
+    )
     if op.weight:
         return gb.mT
     return gb.squeeze(-1) if vector else gb

@@ -13,6 +13,8 @@ CONTROL = "nvidia-cuda-mps-control"
 CLIENT = """
 import sys, time
 import torch, tcgemm
+torch.zeros(1, device="cuda")
+print("begun", flush=True)
 a, w = (torch.randn(512, 32768, device="cuda").bfloat16() for _ in range(2))
 expected = tcgemm.mm(a, w.t())
 assert tcgemm.explain(a, w.t()).grid_adds
@@ -41,8 +43,9 @@ def start(tmp_path):
         command = [sys.executable, "-c", CLIENT, str(seconds)]
         client = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
         clients.append(client)
-        if client.stdout.readline() != "ready\n":
+        if client.stdout.readline() != "begun\n":
             pytest.skip("a client of the Multi-Process Service does not start here")
+        assert client.stdout.readline() == "ready\n"
         return client
 
     subprocess.run([CONTROL, "-d"], env=env, check=True)

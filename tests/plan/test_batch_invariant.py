@@ -12,7 +12,7 @@ import tcgemm
 from tcgemm import info
 from tcgemm.ops import query
 
-from support.plan_cases import plan
+from support.plan_cases import BYTES, plan
 
 ROWS = (*range(1, 33), 40, 63, 64, 65, 100, 127, 128, 129, 192, 200, 255, 256, 257, 384, 500, 512)
 WEIGHTS = [
@@ -64,9 +64,6 @@ def decisions(types, layout):
         (n, k): {decides(plan(m, n, k, layout=layout, **types), swaps) for m in ROWS}
         for n, k in WEIGHTS
     }
-
-
-BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "f32": 4, "f64": 8}
 
 
 def stated_slices(n, k, dtype):

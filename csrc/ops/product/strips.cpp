@@ -32,7 +32,7 @@ Strips::Strips(const Problem& problem, const Plan& plan)
 
 Problem Strips::operator[](std::int64_t index) const {
   if (count() == 1) return problem_;
-  const std::int64_t strips = parts_of(problem_.m, rows_);
+  const std::int64_t strips = ceil_div(problem_.m, rows_);
   const std::int64_t matrix = index / strips * matrices_, row = index % strips * rows_;
   Problem part = strip_of(problem_, Axis::m, row, std::min(rows_, problem_.m - row));
   part.batch = std::min(matrices_, problem_.batch - matrix);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/integer.h"
 #include "core/plan.h"
 #include "core/problem.h"
 
@@ -13,7 +14,8 @@ namespace tcgemm::ops {
 Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t extent);
 
 // The parts of a batch-invariant product whose sums of slices of k are too large for one workspace:
-// some matrices of the batch, or some rows of one matrix. No bit depends on them.
+// some matrices of the batch, or some rows of one matrix. No bit depends on them. The product must
+// not be empty.
 class Strips {
  public:
   static constexpr std::int64_t kMostSumsBytes = std::int64_t{256} << 20;
@@ -21,17 +23,11 @@ class Strips {
   Strips(const Problem& problem, const Plan& plan);
 
   std::int64_t count() const {
-    return parts_of(problem_.batch, matrices_) * parts_of(problem_.m, rows_);
+    return ceil_div(problem_.batch, matrices_) * ceil_div(problem_.m, rows_);
   }
-  std::int64_t rows() const { return rows_; }
-  std::int64_t matrices() const { return matrices_; }
   Problem operator[](std::int64_t index) const;
 
  private:
-  static std::int64_t parts_of(std::int64_t extent, std::int64_t part) {
-    return part == 0 ? 1 : (extent + part - 1) / part;
-  }
-
   const Problem& problem_;
   std::int64_t matrices_, rows_;  // of a part
 };
