@@ -86,13 +86,14 @@ def catalog() -> list[dict[str, Any]]:
     - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
     - uses_tma, k_major_only: whether TMA loads the operands, and whether both must be K-major.
     - interleaved_rows: whether a lane holds two adjacent rows of a column.
-    - divides_k, sums_in_cluster: whether another kernel, or a cluster, adds sums of slices of k.
+    - divides_k, sums_in_cluster, streams_k: whether another kernel, or a cluster, adds sums of
+      slices of k, and whether stream-K can divide the tiles.
     - shares_a: whether the CTAs of a cluster can share a as well as b.
     - epilogue_paths: what the epilogue can compute: "direct" (nothing), "plain" (scales, bias,
       relu), "fused" (also activations, c or the residual), "rolled" (all terms), "columns" (a
       column-major result, all terms but zero points; also a row-major one whose a and b are
-      swapped) and "slices" (slices of k, which the grid adds, and all terms). A kernel that has
-      "columns" alone computes nothing else, and takes no slices.
+      swapped) and "slices" (slices of k, which the grid adds, and all terms).
+    - columns_only: whether the kernel computes "columns" alone, but for stream-K.
     - tile (m, n, k), stages, threads, shared_bytes (the bytes of shared memory).
     - built: whether the loaded library has the kernel.
     """

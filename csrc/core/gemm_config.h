@@ -143,7 +143,7 @@ struct GemmConfig : TileShape {
     return uses_tma() && (mainloop == Mainloop::dense || (promotes() && bits(input) == 8));
   }
   constexpr bool has_kernel(EpiloguePath path) const {
-    if (columns_only && path != EpiloguePath::columns) return false;
+    if (columns_only && path != EpiloguePath::columns && path != EpiloguePath::slices) return false;
     switch (path) {
       case EpiloguePath::plain: return uses_tma();
       case EpiloguePath::fused: return fuses_activations();
@@ -203,11 +203,19 @@ struct GemmConfig : TileShape {
   }
   // There is a kernel with EpiloguePath::slices. Other tiles are for more results than CTAs.
   constexpr bool sums_in_grid() const {
-    const bool is_usual = n == 64 || n == 128 || n == 256 || (n == 32 && layout == Layout::TN);
-    return mainloop == Mainloop::dense && divides_k() && is_usual && warpgroups <= 2 &&
+    const bool is_usual = n == 64 || n == 128 || n == 256 || (n == 32 && layout == Layout::TN) ||
+                          (bits(input) == 16 && streams_k());
+    return mainloop == Mainloop::dense && is_usual && warpgroups <= 2 &&
            !(warpgroups == 1 && n > 128) && !pingpong && m64_blocks == 1 && arch == Arch::sm90a &&
            input == input_b && input != DType::u8 && !is_fp8(input) && bits(input) >= 8 &&
            bits(accumulator) == 32;
+  }
+  // Stream-K divides the tiles of its kernel with EpiloguePath::columns, for results of 65 to 256
+  // rows or columns. The one with EpiloguePath::slices stores the other results.
+  constexpr bool streams_k() const {
+    const bool is_wide = n == 128 || n == 160 || n == 192 || n == 256;
+    return transposes_result() && mainloop == Mainloop::dense && is_wide && warpgroups <= 2 &&
+           m64_blocks == 1 && !(warpgroups == 1 && n > 128) && bits(input) == 16;
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.

@@ -174,6 +174,11 @@ struct Slices {
   // The CTAs of a cluster have the slices of a tile, and add their sums. `batch` is then a matrix
   // of the operands.
   bool in_cluster = false;
+  // Stream-K (Osama et al., PPoPP 2023): the k-blocks of all tiles lie in a line, and each cluster
+  // of the grid has one of `count` equal parts of it. A part is at most as long as a tile. It may
+  // begin in one tile and end in the next one: those are slices of both tiles.
+  bool stream_k = false;
+  Divisor tile_blocks;  // of stream_k: the k-blocks of a tile
 
   // The matrix of the operands, and the slice, of matrix `batch` of the result.
   constexpr std::int32_t matrix(std::int32_t batch) const {
@@ -187,7 +192,16 @@ struct Slices {
     return slice * blocks + (slice < longer ? slice : longer);
   }
   constexpr std::int32_t size(std::int32_t slice) const { return blocks + (slice < longer); }
+  // With stream-K, the part that has this k-block of all tiles.
+  constexpr std::int32_t part_of(std::int32_t block) const {
+    const std::int32_t of_longer = longer * (blocks + 1);
+    return block < of_longer ? block / (blocks + 1) : longer + (block - of_longer) / blocks;
+  }
 };
+
+// What a kernel with EpiloguePath::slices does. It does both steps where the GPU runs all CTAs at
+// one time. Else it is launched once for each.
+enum class GridSteps : std::uint8_t { all, store, add };
 
 // Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
 enum class TmaStore : std::uint8_t { none, rows, columns };
@@ -212,6 +226,7 @@ struct TmaParams {
   ScaleVector scale_b;
   Epilogue epilogue;
   void* partial_sums;  // of EpiloguePath::slices
+  GridSteps grid_steps;
   SplitFp32Params split;
   TensorMap a;
   TensorMap b;

@@ -92,7 +92,7 @@ struct LaunchConfig {
   ClusterShape cluster;
   int grid = 0;          // CTAs; they are persistent on sm90a
   int raster_group = 8;  // rows of clusters (sm90a) or tiles (sm80) in a group of the rasterization
-  int slices = 1;        // of k
+  int slices = 1;        // of k; with stream-K the most that a tile has
   std::int64_t tiles_m = 0;  // clusters along m, and along n
   std::int64_t tiles_n = 0;
   StorePath store_path = StorePath::elements;
@@ -100,6 +100,8 @@ struct LaunchConfig {
   // Who adds the slices: the CTAs of a cluster, or all CTAs after a barrier; else another kernel.
   bool cluster_adds = false;
   bool grid_adds = false;
+  // The CTAs have equal parts of the k-blocks of all tiles (Slices in core/params.h), and add them.
+  bool stream_k = false;
   bool result_fits_l2 = true;  // else TMA stores it so that L2 evicts it first
   bool vector_a = false;       // cp.async kernels only: the operand is read in vectors of 16 bytes
   bool vector_b = false;

@@ -107,7 +107,8 @@ TensorMap result_map(const Matrix& out, std::int64_t m, std::int64_t n, std::int
 // The maps of both operands, and the maps of the edge tiles, which K-major operands alone need.
 void operand_maps(const LaunchContext& call, std::int64_t batch_a, std::int64_t batch_b,
                   TmaParams& params) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, sums, steps] =
+      call;
   const GemmConfig& config = kCatalog[run.config_index];
   const auto map_a = [&](int rows) {
     return operand_map(run, a, major_a(config.layout), problem.m, problem.k, batch_a, rows,
@@ -176,24 +177,19 @@ ConstantOperand constant_operand(const LaunchContext& call) {
 }
 
 bool launch_tma(const LaunchContext& call) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, sums, steps] =
+      call;
   const GemmConfig& config = kCatalog[run.config_index];
   TmaParams params{};
   // The terms of an operand form one batch: all matrices of the first term, then of the next.
   const bool is_split = config.terms() > 1;
-  const std::int64_t matrices = problem.batch / run.stored_slices();
+  const std::int64_t matrices = problem.batch / (sums ? 1 : run.stored_slices());
   const std::int64_t batch_a = is_split ? config.terms() * split.copies_a : matrices;
   const std::int64_t batch_b = is_split ? config.terms() * split.copies_b : matrices;
   operand_maps(call, batch_a, batch_b, params);
-  const EpiloguePath path = whole ? EpiloguePath::slices : run.epilogue_path;
-  if (whole) {
-    LaunchConfig rolled = run;
-    rolled.epilogue_path = EpiloguePath::rolled;
-    params.epilogue = epilogue(*whole, plan, rolled, workspace);
-    params.partial_sums = reinterpret_cast<void*>(problem[Slot::out].address);
-  } else {
-    params.epilogue = epilogue(problem, plan, run, workspace);
-  }
+  params.epilogue = epilogue(problem, plan, run, workspace);
+  params.partial_sums = sums;
+  params.grid_steps = steps;
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   if (config.block_scaled()) {
@@ -207,9 +203,7 @@ bool launch_tma(const LaunchContext& call) {
   params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
   params.slices = slices(problem, run, config.tile_k());
   params.constant = constant_operand(call);
-  if (whole) {
-    params.tma_store = TmaStore::none;
-  } else if (run.store_path == StorePath::tma_rows) {
+  if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
     params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows,
                             1024 / bits(problem[Slot::out].dtype));
@@ -218,14 +212,15 @@ bool launch_tma(const LaunchContext& call) {
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
                             config.store_box_columns(), config.store_box_rows());
   }
-  return launch_kernel(kernel_function(run.config_index, path, device), &params,
+  return launch_kernel(kernel_function(run.config_index, run.epilogue_path, device), &params,
                        {run.grid, config.threads(), shared_bytes(config, call),
-                        run.launched_cluster(), true, whole != nullptr},
+                        run.launched_cluster(), true, sums && steps == GridSteps::all},
                        stream, {run.config_index});
 }
 
 bool launch_cp_async(const LaunchContext& call) {
-  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, whole] = call;
+  const auto& [problem, plan, run, a, b, split, filter, workspace, device, stream, sums, steps] =
+      call;
   const GemmConfig& config = kCatalog[run.config_index];
   CpAsyncParams params{};
   params.a = tensor_ref(in_bytes(a), problem.m, stored_extent(problem.stored_k_a(), a.dtype),

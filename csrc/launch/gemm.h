@@ -18,9 +18,9 @@ struct LaunchContext {
   void* workspace;
   int device;
   void* stream;
-  // The product whose result the kernel stores after it has added the slices of `problem`, in
-  // EpiloguePath::slices.
-  const Problem* whole = nullptr;
+  // The sums of slices, which the kernel stores and adds.
+  void* partial_sums = nullptr;
+  GridSteps grid_steps = GridSteps::all;
 };
 
 // Returns false if a grid that adds slices does not fit the context (a part of a GPU).

@@ -74,20 +74,22 @@ void add_slices(const Problem& problem, const LaunchContext& context, const Matr
               context.stream, {-1, "the sum of the slices of k"});
 }
 
-// The kernel of the partial sums, and the one that adds them, if it does not do so itself.
+// The kernel of the partial sums, and the one that adds them.
 void launch_slices(const LaunchContext& context) {
   const Problem& problem = context.problem;
   const Matrix sums = partial_sums_matrix(
       problem, reinterpret_cast<std::uintptr_t>(context.workspace) + context.plan.partial_sums);
   const Problem partial = partial_sums(problem, context.run.slices, sums);
-  LaunchContext stored{partial, context.plan, context.run,       context.a,      context.b,
-                       {},      {},           context.workspace, context.device, context.stream};
-  if (context.run.grid_adds) {
-    stored.whole = &problem;
-    if (launch_gemm(stored)) return;
-    stored.whole = nullptr;
-  }
-  launch_gemm(stored);
+  launch_gemm({partial,
+               context.plan,
+               context.run,
+               context.a,
+               context.b,
+               {},
+               {},
+               context.workspace,
+               context.device,
+               context.stream});
   const auto add = [&](const Problem& result) {
     if (has_sums_by_columns(problem))
       add_slices(transposed(result), context, transposed(sums));
@@ -96,6 +98,35 @@ void launch_slices(const LaunchContext& context) {
   };
   add(problem.has(Slot::z) ? without_z(problem) : problem);
   if (problem.has(Slot::z)) add(only_z(problem));
+}
+
+// The kernel that adds its partial sums. It runs once. Where the context has no place for all CTAs,
+// or there are two results, it runs once for the sums and once for each result.
+void launch_grid_sums(const LaunchContext& context) {
+  const Problem& problem = context.problem;
+  LaunchConfig config = context.run;
+  const auto run = [&](const Problem& result, GridSteps steps) {
+    return launch_gemm({result,
+                        context.plan,
+                        config,
+                        context.a,
+                        context.b,
+                        {},
+                        {},
+                        context.workspace,
+                        context.device,
+                        context.stream,
+                        static_cast<char*>(context.workspace) + context.plan.partial_sums,
+                        steps});
+  };
+  const bool at_once = config.epilogue_path == EpiloguePath::columns || !problem.has(Slot::z);
+  if (at_once && run(problem, GridSteps::all)) return;
+  config.epilogue_path = EpiloguePath::slices;
+  config.store_path = StorePath::elements;
+  const Problem result = without_z(problem);
+  run(result, GridSteps::store);
+  run(result, GridSteps::add);
+  if (problem.has(Slot::z)) run(only_z(problem), GridSteps::add);
 }
 
 }  // namespace
@@ -127,7 +158,9 @@ void launch(const Problem& original, const Plan& plan, void* workspace, int devi
   repack(context);
   sum(plan.passes.sums_a, context);
   sum(plan.passes.sums_b, context);
-  if (plan.stored_slices() > 1)
+  if (plan.main.grid_adds)
+    launch_grid_sums(context);
+  else if (plan.stored_slices() > 1)
     launch_slices(context);
   else
     launch_gemm(context);

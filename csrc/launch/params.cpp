@@ -164,7 +164,8 @@ Epilogue epilogue(const Problem& problem, const Plan& plan, const LaunchConfig& 
   result.scaled = problem.alpha != 1.0 || result.scale_a.data || result.scale_b.data;
   result.scales_columns_first = plan.swap_ab && config.epilogue_path == EpiloguePath::columns;
   if (problem.adds_ones()) add_ones(problem, plan, workspace, result);
-  if (config.epilogue_path != EpiloguePath::direct && config.epilogue_path != EpiloguePath::rolled)
+  if (config.epilogue_path == EpiloguePath::plain || config.epilogue_path == EpiloguePath::fused ||
+      config.epilogue_path == EpiloguePath::columns)
     share_vector(kCatalog[config.config_index], config.epilogue_path, result);
   return result;
 }
@@ -176,6 +177,17 @@ Extent extent(const Problem& problem) {
 
 Slices slices(const Problem& problem, const LaunchConfig& run, int tile_k) {
   const std::int64_t blocks = ceil_div(problem.k, tile_k);
+  if (run.stream_k) {
+    const std::int64_t clusters = run.grid / run.cluster.size();
+    const std::int64_t total = run.tiles_m * run.tiles_n * problem.batch * blocks;
+    return {std::int32_t(clusters),
+            std::int32_t(total / clusters),
+            std::int32_t(total % clusters),
+            divisor(1),
+            false,
+            true,
+            divisor(blocks)};
+  }
   return {run.slices, std::int32_t(blocks / run.slices), std::int32_t(blocks % run.slices),
           divisor(run.slices), run.cluster_adds};
 }
@@ -184,11 +196,11 @@ Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
   const std::int64_t matrix = run.tiles_m * run.tiles_n,
-                     clusters = run.grid / run.launched_cluster().size();
+                     step = run.stream_k ? 1 : run.grid / run.launched_cluster().size();
   return {matrix * problem.batch,
           std::int32_t(problem.batch),
-          std::int32_t(clusters / matrix),
-          std::uint32_t(clusters % matrix),
+          std::int32_t(step / matrix),
+          std::uint32_t(step % matrix),
           divisor(matrix),
           divisor(rows * run.tiles_n),
           divisor(rows),

@@ -38,13 +38,14 @@ struct CandidateOperands {
   }
 };
 
-// How k is divided: the CTAs of a cluster add the sums of the slices, or another kernel does. Or
-// the warps of a GEMV kernel divide k, in a cluster of gemv_cluster CTAs; it is 0 for other
-// kernels.
+// How k is divided: into slices, whose sums the CTAs of a cluster add, or of the grid, or another
+// kernel; or into equal parts of the k-blocks of all tiles (LaunchConfig::stream_k). Or the warps
+// of a GEMV kernel divide k, in a cluster of gemv_cluster CTAs; it is 0 for other kernels.
 struct Division {
   int slices = 1;
   bool cluster_adds = false;
   int gemv_cluster = 0;
+  bool stream_k = false;
 };
 
 // The clusters of kernels that load by TMA. The searched ones are tried for every product, and a
@@ -81,7 +82,8 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
                                      AskedCluster cluster);
 
 // Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
-double add_slices_time(const Problem& problem, const Device& device, const LaunchConfig& launch);
+double add_slices_time(const GemmConfig& config, const Problem& problem, const Device& device,
+                       const LaunchConfig& launch);
 // Microseconds in which a cluster adds the sums of slices of k; 0 where none does. With two slices
 // it is not measurable where memory bounds the product.
 double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch, const Device& device);

@@ -11,6 +11,7 @@
 #include "core/split_fp32.h"
 #include "plan/explain_text.h"
 #include "plan/planner.h"
+#include "plan/slices.h"
 #include "plan/split_fp32.h"
 #include "plan/tuned.h"
 
@@ -111,6 +112,19 @@ std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
                   kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
   }
   return lines;
+}
+
+std::string slices_line(const Problem& problem, const Plan& plan) {
+  const LaunchConfig& run = plan.main;
+  if (run.slices == 1) return "";
+  if (run.cluster_adds)
+    return text("  slices of k   %d, whose sums the CTAs of a cluster add\n", run.slices);
+  const std::string how_many =
+      run.stream_k ? text("up to %d (stream-K: equal parts of all k-blocks)", run.slices)
+                   : text("%d", run.slices);
+  return text("  slices of k   %s, whose sums %s: %s of partial sums\n", how_many.c_str(),
+              run.grid_adds ? "the CTAs add when all have stored theirs" : "another kernel adds",
+              size(double(stored_sums_bytes(problem, run))).c_str());
 }
 
 std::string swap_ab_line(const Problem& original, const Plan& plan) {
@@ -274,6 +288,8 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
           {"slices", plan.main.slices},
           {"cluster_adds", plan.main.cluster_adds},
           {"grid_adds", plan.main.grid_adds},
+          {"stream_k", plan.main.stream_k},
+          {"raster_group", plan.main.raster_group},
           {"grid", plan.main.grid},
           {"waves", plan.main.waves},
           {"workspace", plan.workspace},
@@ -300,10 +316,8 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const Problem problem = plan.swap_ab ? transposed(original) : original;
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const ExplainedOperands operands(original, plan);
-  lines +=
-      text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
-           plan.main.config_index,
-           name(plan.main.grid_adds ? EpiloguePath::slices : kernel_path(plan.main.epilogue_path)));
+  lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
+                plan.main.config_index, name(kernel_path(plan.main.epilogue_path)));
   lines += tuned_line(plan);
   lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
@@ -314,13 +328,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
                 config.threads());
   lines += text("  cluster       %s\n", cluster_name(plan.main.cluster).c_str());
-  if (plan.main.cluster_adds)
-    lines += text("  slices of k   %d, whose sums the CTAs of a cluster add\n", plan.main.slices);
-  else if (plan.main.slices > 1)
-    lines += text(
-        "  slices of k   %d, whose sums %s: %s of partial sums\n", plan.main.slices,
-        plan.main.grid_adds ? "the CTAs add when all have stored theirs" : "another kernel adds",
-        size(double(partial_sums_bytes(problem, plan.main.slices))).c_str());
+  lines += slices_line(problem, plan);
   lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles\n",
                 plan.main.grid, device.multiprocessors, plan.main.waves);
   if (original.block_scaled())

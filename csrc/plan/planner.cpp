@@ -277,7 +277,26 @@ Division division_of_k(const Problem& problem, const Device& device) {
       whole = gemv;
     }
   }
-  return fastest_division(whole, least, SliceCounts(problem, device), false, time);
+  const Division best = fastest_division(whole, least, SliceCounts(problem, device), false, time);
+  // The two kernels of stream-K multiply by two factors in different orders.
+  if (!may_stream(problem, device) || swap_ab_changes_bits(problem)) return best;
+  return time(kStreamKDivision) < (1 - kLeastStreamGain) * time(best) ? kStreamKDivision : best;
+}
+
+// The kernel that a filter names for a row-major result, for the result of the problem.
+std::string for_result(const Problem& problem, const std::string& filter) {
+  if (!is_column_major(problem)) return filter;
+  return filter.ends_with(kSwapped) ? std::string(without_orientation(filter))
+                                    : filter + std::string(kSwapped);
+}
+
+// The kernel of a product that stream-K divides. Its tiles and clusters decide where each tile is
+// divided, so that one kernel computes the product with any epilogue and layout of the result.
+std::string stream_kernel(const Problem& problem, const Device& device) {
+  const Candidate best = cheapest(narrow_product(problem), device, {}, kStreamKDivision).best;
+  const std::string kernel = std::string(name(kCatalog[best.launch.config_index])) + "@" +
+                             cluster_name(best.launch.cluster) + "/" + std::string(kStreamK);
+  return for_result(problem, best.swap_ab ? kernel + std::string(kSwapped) : kernel);
 }
 
 // The choice of tcgemm.tune for the product, if its kernel computes the product.
@@ -295,6 +314,11 @@ std::optional<std::string> fitting_choice(const Problem& problem, const Device& 
 // The kernel of the choice, else the cheapest one that divides k alike; neither may exist.
 Candidate tuned_candidate(const Problem& original, const Device& device, const std::string& choice,
                           Tuned& tuned) {
+  Division division = division_of(choice);
+  if (division.stream_k) {
+    tuned = Tuned::kernel;
+    return cheapest(original, device, for_result(original, choice), {}).best;
+  }
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
   if (original.is_sparse() || original.has_packed_weight() || !is_column_major(original)) {
     const Search search = cheapest(original, device, choice, {});
@@ -303,7 +327,6 @@ Candidate tuned_candidate(const Problem& original, const Device& device, const s
       return search.best;
     }
   }
-  Division division = division_of(choice);
   division.cluster_adds = false;  // cheapest() tries both ways to add
   const Search search = cheapest(original, device, {}, division);
   if (search.found()) tuned = Tuned::slices;
@@ -314,16 +337,6 @@ Candidate tuned_candidate(const Problem& original, const Device& device, const s
 bool may_split(const Problem& problem, std::string_view filter) {
   return problem.input_a == DType::f32 && !filter.ends_with(kSwapped) &&
          !(problem.batch_invariant && filter.empty());
-}
-
-// A grid that adds slices stores whole tiles. Another kernel adds where the launch is refused.
-std::size_t stored_sums_bytes(const Problem& problem, const LaunchConfig& launch) {
-  const std::size_t rows = partial_sums_bytes(problem, launch.slices);
-  if (!launch.grid_adds) return rows;
-  const GemmConfig& config = kCatalog[launch.config_index];
-  const std::int64_t tiles =
-      problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
-  return std::max(rows, std::size_t(tiles * launch.slices * config.slice_bytes()));
 }
 
 Plan search(const Problem& original, const Device& device, std::string_view filter) {
@@ -342,7 +355,9 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
       candidate = tuned_candidate(original, device, *choice, plan.tuned);
   if (plan.tuned == Tuned::nothing) {
     const Division division = filter.empty() ? division_of_k(original, device) : Division{};
-    candidate = cheapest(original, device, filter, division).best;
+    candidate = division.stream_k
+                    ? cheapest(original, device, stream_kernel(original, device), {}).best
+                    : cheapest(original, device, filter, division).best;
   }
   plan.main = candidate.launch;
   plan.swap_ab = candidate.swap_ab;

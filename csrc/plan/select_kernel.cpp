@@ -138,7 +138,9 @@ Division division_of(std::string_view filter) {
   filter = without_orientation(filter);
   Division division;
   if (const std::size_t slash = filter.rfind('/'); slash != std::string_view::npos) {
-    division.slices = std::atoi(std::string(filter.substr(slash + 1)).c_str());
+    const std::string_view text = filter.substr(slash + 1);
+    division.stream_k = text == kStreamK;
+    division.slices = division.stream_k ? 1 : std::atoi(std::string(text).c_str());
     division.cluster_adds = filter.ends_with('c');
   }
   const std::string_view row = row_text(filter);
@@ -217,6 +219,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   const CandidateOperands& operands = oriented.operands;
   const Problem& problem = oriented.problem;
   if (division.slices > 1 && !config.has_slices()) return;
+  if (division.stream_k && !config.streams_k()) return;
   std::optional<LaunchConfig> launch =
       config.is_gemv() ? fit_gemv(config, problem, device_, operands, cluster_)
       : config.uses_tma()
@@ -227,7 +230,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   if (!launch) return;
   if (!config.is_gemv() && !config.uses_tma())  // fit_gemv and fit_sm90 count bytes
     launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
-  launch->microseconds += add_slices_time(problem, device_, *launch);
+  launch->microseconds += add_slices_time(config, problem, device_, *launch);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;

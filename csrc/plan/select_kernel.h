@@ -60,11 +60,13 @@ struct Candidate {
 
 // A filter with this end asks for the other orientation: a kernel computes out^T = b^T a^T.
 inline constexpr std::string_view kSwapped = "^T";
+// What it has after '/' if it asks for stream-K.
+inline constexpr std::string_view kStreamK = "streamk";
 
 std::string_view without_orientation(std::string_view filter);
 
 // The division that a filter asks for: slices of k at its end, "/4", or "/4c" for a cluster that
-// adds them; or the whole name of a GEMV kernel.
+// adds them, or "/streamk"; or the whole name of a GEMV kernel.
 Division division_of(std::string_view filter);
 
 // What a filter has between '@' and '/': "4", "2x4"; empty if it asks for no cluster.

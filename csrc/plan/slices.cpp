@@ -58,6 +58,14 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kTiles, problem.m, problem.n);
 }
 
+bool may_stream(const Problem& problem, const Device& device) {
+  constexpr std::int64_t kMostRows = 512, kLeastColumns = 2048, kLeastDepth = 2048;
+  const auto [rows, columns] = std::minmax(problem.m, problem.n);
+  return has_kernels(problem, device) && problem.batch == 1 && !problem.has_packed_weight() &&
+         !problem.is_sparse() && bits(problem.input_a) == 16 && rows <= kMostRows &&
+         columns >= kLeastColumns && problem.k >= kLeastDepth;
+}
+
 int invariant_slices(const Problem& problem) {
   // A long slice costs products of many rows less: they write and read the sums of each.
   constexpr std::int64_t kSliceBytes = 8192, kFewColumns = 128, kSliceBytesOfFew = 4096;

@@ -30,6 +30,25 @@ class SliceCounts {
 // decide. docs/numerics/same-bits.md states the rule.
 int invariant_slices(const Problem& problem);
 
+// Stream-K is for products of a few hundred rows or columns: others fill the GPU with whole tiles,
+// or with slices of small ones. It must save this share of the time, since its estimate errs more.
+inline constexpr Division kStreamKDivision{.stream_k = true};
+inline constexpr double kLeastStreamGain = 0.04;
+bool may_stream(const Problem& problem, const Device& device);
+
+// The bytes of the sums of slices that a launch stores. A grid that adds them stores whole tiles.
+inline std::size_t stored_sums_bytes(const GemmConfig& config, const Problem& problem,
+                                     const LaunchConfig& launch) {
+  if (!launch.grid_adds) return partial_sums_bytes(problem, launch.slices);
+  const std::int64_t tiles = launch.tiles_m * launch.tiles_n * problem.batch;
+  const std::int64_t size = launch.cluster.size();
+  const std::int64_t places = launch.stream_k ? launch.grid / size + tiles : tiles * launch.slices;
+  return std::size_t(places * size) * config.slice_bytes();
+}
+inline std::size_t stored_sums_bytes(const Problem& problem, const LaunchConfig& launch) {
+  return stored_sums_bytes(kCatalog[launch.config_index], problem, launch);
+}
+
 // The division of k with the shortest time: `whole`, which takes `microseconds`, or one of `counts`
 // slices. Slices must save at least this share of the time.
 inline constexpr double kLeastGain = 0.02;

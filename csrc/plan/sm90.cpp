@@ -7,6 +7,7 @@
 
 #include "plan/candidate.h"
 #include "plan/memory.h"
+#include "plan/slices.h"
 #include "plan/store_path.h"
 
 namespace tcgemm::plan {
@@ -246,7 +247,11 @@ double loaded_share(double lines_per_row, int ctas) {
 
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const CandidateOperands& operands, const LaunchConfig& launch) {
-  const double depth = double(ceil_div(ceil_div(problem.k, config.tile_k()), launch.slices));
+  const std::int64_t blocks = ceil_div(problem.k, config.tile_k());
+  const double depth = launch.stream_k
+                           ? double(launch.tiles_m * launch.tiles_n * problem.batch * blocks) /
+                                 (launch.grid / launch.cluster.size())
+                           : double(ceil_div(blocks, launch.slices));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
@@ -299,15 +304,16 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = (is_other ? kOtherFill : kFill) + store;
-  const double tile =
-      config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + outside;
+  const double tile = config.pingpong ? std::max(mainloop, (mainloop + outside) / 2)
+                                      : mainloop + (launch.stream_k ? 2 : 1) * outside;
   // The problem of partial sums has a matrix for each slice.
-  const double matrices = launch.stored_slices();
+  const double matrices = launch.stream_k ? 1 : launch.stored_slices();
   const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
   const double mma_share = config.is_sparse() ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
-  const double clocks = wave_time(launch.waves, flops) * tile + (config.pingpong ? outside : 0.0) +
-                        cluster_sum_clocks(config, launch);
+  const double waves = launch.stream_k ? 1.0 : wave_time(launch.waves, flops);
+  const double clocks =
+      waves * tile + (config.pingpong ? outside : 0.0) + cluster_sum_clocks(config, launch);
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster_start = starts_late ? kNarrowCluster : kCluster;
   const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
@@ -361,10 +367,26 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
          tiles <= resident_clusters(config, device, division.slices);
 }
 
-// Can the CTAs of the launch add the slices after a barrier? Each has one slice of one tile. z and
-// the result are stored one after the other, by the kernel that adds slices.
-bool adds_in_grid(const GemmConfig& config, const Problem& problem, const LaunchConfig& launch) {
-  return config.has_kernel(EpiloguePath::slices) && launch.waves <= 1 && !problem.has(Slot::z);
+// Sets up stream-K for clusters that run at one time. Returns false if every cluster has a tile,
+// the k-blocks of all tiles cannot be counted, or several tiles read a large operand. They are at
+// different k at one time, so that memory would deliver it several times: bf16 256x8192x16384 took
+// 168 us with two columns of tiles of 128x128 for 126 in clusters along n (H200).
+bool divide_stream(const GemmConfig& config, const Problem& problem, const Device& device,
+                   std::int64_t resident, LaunchConfig& launch) {
+  const std::int64_t blocks = ceil_div(problem.k, config.tile_k());
+  const std::int64_t tiles = launch.tiles_m * launch.tiles_n * problem.batch;
+  const std::int64_t clusters = std::min(resident, tiles * blocks);
+  if (tiles >= clusters || tiles * blocks >= Divisor::kLimit) return false;
+  const auto stays_in_l2 = [&](std::int64_t rows) {
+    return problem.batch * rows * problem.k * bits(config.input) / 8 <= device.l2_bytes / 2;
+  };
+  if (launch.tiles_n > 1 && !stays_in_l2(problem.m)) return false;
+  if (launch.tiles_m > 1 && !stays_in_l2(problem.n)) return false;
+  launch.stream_k = true;
+  launch.grid = int(clusters) * launch.cluster.size();
+  // A tile that begins inside of a part has one slice more than it is long.
+  launch.slices = int(ceil_div(clusters - 1, tiles)) + 1;
+  return launch.slices <= kMostSlices;
 }
 
 // Are tiles visited a row of clusters at a time? So memory gets whole rows of a result that L2 does
@@ -386,7 +408,8 @@ double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
          cluster_sum_clocks(config, launch) / (device.hopper.clock * kFastClock);
 }
 
-double add_slices_time(const Problem& problem, const Device& device, const LaunchConfig& launch) {
+double add_slices_time(const GemmConfig& config, const Problem& problem, const Device& device,
+                       const LaunchConfig& launch) {
   const int slices = launch.stored_slices();
   if (slices == 1) return 0;
   const double l2_rate =
@@ -395,7 +418,9 @@ double add_slices_time(const Problem& problem, const Device& device, const Launc
                               : has_sums_by_columns(problem)
                                   ? kAddColumns + kAddColumnsSlice * slices
                                   : kAddSlices + kAddSlice * slices;
-  return without_data + double(partial_sums_bytes(problem, slices)) / (l2_rate * kAddSlicesRate);
+  const double bytes = launch.stream_k ? double(stored_sums_bytes(config, problem, launch))
+                                       : double(partial_sums_bytes(problem, slices));
+  return without_data + bytes / (l2_rate * kAddSlicesRate);
 }
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
@@ -408,16 +433,17 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   if (!may_divide(config, problem, device, division)) return std::nullopt;
   const int slices = division.slices;
   const bool cluster_adds = division.cluster_adds;
-  const bool another_adds = slices > 1 && !cluster_adds;
+  const bool another_adds = (slices > 1 && !cluster_adds) || division.stream_k;
+  const bool stores_matrices = another_adds && !division.stream_k;
   const Problem stored =
-      another_adds ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
+      stores_matrices ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
   // A warp that stores columns by TMA does not take part in the barriers of a cluster that adds.
   const StorePath whole = store_path(config, stored);
   const StorePath store = !cluster_adds || whole != StorePath::tma_columns ? whole
                           : config.interleaved_rows()                      ? StorePath::column_pairs
                                                                            : StorePath::elements;
   const EpiloguePath epilogue = epilogue_path(config, stored, store);
-  if (!config.has_kernel(kernel_path(epilogue))) return std::nullopt;
+  if (!division.stream_k && !config.has_kernel(kernel_path(epilogue))) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
   const std::int64_t columns = ceil_div(problem.n, config.tile_n());
@@ -440,7 +466,12 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     const std::int64_t resident = resident_clusters(config, device, ctas);
     launch.waves = clusters / double(resident);
     launch.grid = int(std::min(clusters, double(resident))) * ctas;
-    launch.grid_adds = another_adds && adds_in_grid(config, problem, launch);
+    launch.grid_adds = another_adds && launch.waves <= 1 && config.has_kernel(EpiloguePath::slices);
+    if (division.stream_k && !divide_stream(config, problem, device, resident, launch)) continue;
+    if (launch.grid_adds && epilogue != EpiloguePath::columns) {
+      launch.epilogue_path = EpiloguePath::slices;
+      launch.store_path = store_path_of_sums(problem);
+    }
     launch.microseconds = kernel_time(config, stored, device, operands, launch);
     launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
     if (launch.microseconds < best.microseconds) best = launch;

@@ -123,6 +123,10 @@ StorePath store_path(const GemmConfig& config, const Problem& problem) {
   if (config.uses_tma() && stores_rows_by_tma(config, problem)) return StorePath::tma_rows;
   if (config.uses_tma() && stores_columns_by_tma(config, problem)) return StorePath::tma_columns;
   if (config.interleaved_rows() && is_column_major(problem)) return StorePath::column_pairs;
+  return store_path_of_sums(problem);
+}
+
+StorePath store_path_of_sums(const Problem& problem) {
   return is_row_major(problem) ? StorePath::vectors : StorePath::elements;
 }
 

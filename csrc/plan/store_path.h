@@ -9,6 +9,8 @@ namespace tcgemm::plan {
 
 // `problem` has the orientation of the kernel.
 StorePath store_path(const GemmConfig& config, const Problem& problem);
+// The same for a kernel with EpiloguePath::slices.
+StorePath store_path_of_sums(const Problem& problem);
 
 // The arithmetic of a kernel that loads by TMA before it stores by `path`. The others have the
 // rolled epilogue alone.

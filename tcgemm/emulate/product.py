@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tcgemm import dtypes, info
 from tcgemm.emulate import packed, rounding, split_product, sums
+from tcgemm.emulate.stream_k import StreamK
 from tcgemm.emulate.terms import Terms
 from tcgemm.operands.integers import BinaryTensor, Int4Tensor
 from tcgemm.operands.packed import PackedWeight
@@ -116,6 +117,7 @@ def mm(
         architecture(device),
         bool(plan.swap_ab),
         plan.slices or 1,
+        StreamK.of(plan),
     )
     row = row_kernel.row
     of_blocks, of_rows = (None, None), (scale_a, scale_b)

@@ -11,6 +11,7 @@ from torch import Tensor
 from tcgemm.emulate import gemv, rounding, table
 from tcgemm.emulate.chains import BLOCK, Chain, slices_of
 from tcgemm.emulate.instruction import Promotion, columns_of
+from tcgemm.emulate.stream_k import StreamK
 from tcgemm.operands.sparse import SparseTensor24
 from tcgemm.operands.sparse.positions import decompress
 
@@ -25,6 +26,7 @@ class Kernel(NamedTuple):
     gpu: str  # "Hopper": the generation whose tensor cores add
     swap_ab: bool  # it computes the transpose
     slices: int = 1  # of k, summed by themselves
+    stream_k: StreamK | None = None  # the slices differ between tiles
 
     def instruction(self) -> table.Instruction:
         """The instruction that the kernel issues, with the types of a and b of the call."""
@@ -83,15 +85,33 @@ def of_floats(
     else:
         columns = columns_of(mma, values, metadata)
         promotion = _promotion(mma, a, b, scale_a, scale_b) if row["promoted"] else None
-        total = _of_slices(kernel, Chain(mma, left, right, None, columns, promotion))
+        chain = Chain(mma, left, right, None, columns, promotion)
+        total = _of_tiles(kernel, chain) if kernel.stream_k else _of_slices(kernel, chain)
     return total.to(a.dtype) if row["accumulator"] == "f64" else total
 
 
-def _of_slices(kernel: Kernel, chain: Chain) -> Tensor:
+def _of_tiles(kernel: Kernel, chain: Chain) -> Tensor:
+    """The sums of tiles, each of which has slices of its own."""
+    assert kernel.stream_k is not None
+    batch = torch.broadcast_shapes(chain.a.shape[:-2], chain.b.shape[:-2])
+    a = chain.a.expand(*batch, *chain.a.shape[-2:]).reshape(-1, *chain.a.shape[-2:])
+    b = chain.b.expand(*batch, *chain.b.shape[-2:]).reshape(-1, *chain.b.shape[-2:])
+    total = torch.empty(a.shape[0], a.shape[-2], b.shape[-1], device="cpu")
+    m, n = total.shape[:0:-1] if kernel.swap_ab else total.shape[1:]
+    k_blocks = -(-b.shape[-2] // kernel.row["tile"][2])
+    for matrix, rows, columns, slices in kernel.stream_k.blocks(a.shape[0], m, n, k_blocks):
+        if kernel.swap_ab:
+            rows, columns = columns, rows
+        tile = chain._replace(a=a[matrix, rows], b=b[matrix][:, columns])
+        total[matrix, rows, columns] = _of_slices(kernel, tile, slices)
+    return total.reshape(*batch, *total.shape[1:])
+
+
+def _of_slices(kernel: Kernel, chain: Chain, slices: list[tuple[int, int]] | None = None) -> Tensor:
     """The sums of slices of k, added in float32 or float64: each group of GROUP in the order of k,
     and then the groups."""
     depth, parts = kernel.row["tile"][2], []
-    for first, last in slices_of(-(-chain.b.shape[-2] // depth), kernel.slices):
+    for first, last in slices or slices_of(-(-chain.b.shape[-2] // depth), kernel.slices):
         part = chain.part(slice(first * depth, last * depth))
         parts.append(rounding.from_sums(_of_groups(kernel, part)))
     firsts = range(0, len(parts), GROUP)

@@ -64,14 +64,15 @@ def plan(a: Tensor, b: Tensor | Prepared | PackedWeight, **options: Any) -> Plan
 def name_of(explanation: Explanation) -> str:
     """The kernel of a plan, with the CTAs of its cluster and its slices of k: "kernel@2/4".
 
-    With a "c" behind it, the CTAs of a cluster add the slices. With "^T" at its end, the kernel
-    stores the result by columns, for which it takes the other orientation. tcgemm.explain takes the
-    name.
+    With a "c" behind it, the CTAs of a cluster add the slices; "/streamk" is stream-K. With "^T" at
+    its end, the kernel stores the result by columns, for which it takes the other orientation.
+    tcgemm.explain takes the name.
     """
-    suffix = "c" if explanation.cluster_adds else ""
+    slices = "streamk" if explanation.stream_k else f"{explanation.slices}"
+    slices += "c" if explanation.cluster_adds else ""
     by_columns = explanation.store_path == "tma_columns" and stores_columns(explanation.kernel)
-    suffix += "^T" if by_columns else ""
-    return f"{explanation.kernel}@{explanation.cluster}/{explanation.slices}{suffix}"
+    suffix = "^T" if by_columns else ""
+    return f"{explanation.kernel}@{explanation.cluster}/{slices}{suffix}"
 
 
 @functools.cache

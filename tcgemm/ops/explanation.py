@@ -49,6 +49,10 @@ class Explanation(Text):
         cluster_adds (bool): True if the CTAs of a cluster add them.
         grid_adds (bool): True if all CTAs add them, after a barrier of the grid. If both are False,
             another kernel adds them.
+        stream_k (bool): True if the CTAs have equal parts of the k-blocks of all tiles (stream-K).
+            `slices` is then the most that a tile has, and the CTAs of the grid add them.
+        raster_group (int): the rows of clusters that the grid visits together, from the first
+            column to the last.
         grid (int): the blocks of the grid.
         waves (float): tiles divided by the number of blocks that run at the same time.
         epilogue (str): what happens to the sums before they are stored.
@@ -81,6 +85,8 @@ class Explanation(Text):
     slices: int | None
     cluster_adds: bool | None
     grid_adds: bool | None
+    stream_k: bool | None
+    raster_group: int | None
     grid: int | None
     waves: float | None
     workspace: int | None
@@ -173,8 +179,9 @@ def check_layout(
         kernel (str): considers only kernels whose name contains this text. "@1", "@2", "@4" or "@8"
             at its end asks for so many CTAs of a cluster along m, which share b; "@2x4" for 4 along
             n as well, which share a. "/8" after it asks for so many slices of k, which another
-            kernel adds. With "/2c" the CTAs of a cluster add them. "^T" after all asks for the
-            other orientation: for a row-major result the kernel computes out^T = b^T a^T.
+            kernel adds. With "/2c" the CTAs of a cluster add them, and "/streamk" asks for equal
+            parts of the k-blocks of all tiles. "^T" after all asks for the other orientation: for a
+            row-major result the kernel computes out^T = b^T a^T.
 
     Returns:
         A tcgemm.ops.explanation.Explanation. It is a str with attributes such as kernel, tile,

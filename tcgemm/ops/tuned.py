@@ -35,7 +35,7 @@ from tcgemm.ops._torch_private import at_start_of_cuda
 
 FORMAT = 1
 # "c": a cluster adds the slices; "^T": a and b are swapped.
-KERNEL = re.compile(r"\w+@(([1248]|[124]x2|[12]x4|1x8)/[1-9]\d?|1/[2-8]c)(\^T)?")
+KERNEL = re.compile(r"\w+@(([1248]|[124]x2|[12]x4|1x8)/([1-9]\d?|streamk)|1/[2-8]c)(\^T)?")
 Row = dict[str, Any]
 _log = logging.getLogger("tcgemm")
 _looked: set[str] = set()  # the GPUs whose files were looked for

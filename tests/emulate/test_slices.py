@@ -2,6 +2,7 @@
 
 import torch
 
+import tcgemm
 from tcgemm import emulate
 
 KERNEL = "sm90a_bf16_f32_64x64x64_w1_s12_tn"
@@ -32,3 +33,30 @@ def test_slices_are_added_in_groups():
 def test_slices_change_bits():
     a, b = operands(16, 16, 2048)
     assert not torch.equal(mm(a, b, 4), mm(a, b))
+
+
+def test_stream_k_divides_each_tile_elsewhere():
+    """The parts of the grid, in the order of all k-blocks of the tiles, and their sums in order."""
+    m, n, blocks = 70, 700, 17
+    a, b = operands(m, n, 64 * blocks - 24)
+    kernel = "sm90a_bf16_f32_64x128x64_w1_s8_tn@1/streamk^T"
+    options = {"out_dtype": torch.float32, "device": "H200", "kernel": kernel}
+    plan = tcgemm.explain(a, b, **options)
+    tiles = -(-n // 64)  # the kernel's rows are those of b^T
+    assert (plan.swap_ab, plan.grid, plan.waves) == (True, 132, tiles / 132)
+    result = emulate.mm(a, b, **options)
+    total = tiles * blocks
+    starts = [part * (total // 132) + min(part, total % 132) for part in range(132)]
+    # Up to 11 rows of tiles are visited together, and there are as many: they come in order.
+    assert plan.raster_group >= tiles
+    for tile in range(tiles):
+        inside = [x - tile * blocks for x in starts if 0 < x - tile * blocks < blocks]
+        assert len(inside) + 1 > 8  # groups of eight
+        columns = slice(64 * tile, 64 * (tile + 1))
+        parts = [
+            mm(a[:, 64 * i : 64 * j], b[64 * i : 64 * j, columns])
+            for i, j in zip([0, *inside], [*inside, blocks], strict=True)
+        ]
+        groups = [parts[first : first + 8] for first in range(0, len(parts), 8)]
+        sums = [sum(group[1:], group[0]) for group in groups]
+        assert torch.equal(result[:, columns], sum(sums[1:], sums[0]))

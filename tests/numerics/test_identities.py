@@ -49,7 +49,7 @@ def kernels(dtype, k):
         names = (row["input"], row["input_b"], row["layout"], row["sparse"], row["promoted"])
         if names != (input_type, input_type, "TN", "", False) or row["terms"] > 1:
             continue
-        if row["weight_bits"] or row["epilogue_paths"] == ["columns"]:
+        if row["weight_bits"] or row["columns_only"]:
             continue
         if row["accumulator"] != "f16" and row["arch"] != "sm89" and not row["gemv"]:
             by_tile[row["arch"], row["tile"][:2]] = row["name"]

@@ -61,11 +61,6 @@ class Row(SimpleNamespace):
         return "columns" in self.epilogue_paths
 
     @property
-    def columns_only(self):
-        """It has no other kernel."""
-        return self.epilogue_paths == ["columns"]
-
-    @property
     def layouts(self):
         """The layouts of operands that this kernel reads as they are."""
         return ("TT", "NN") if self.rs else (self.layout,)
@@ -214,8 +209,8 @@ def block_scales(row, m, n, k, *, step=0, powers=True, strides="contiguous"):
 
 def kernel_name(row, cluster=0, slices=0, cluster_adds=False, other_orientation=False):
     """The row's kernel; `cluster` asks for so many CTAs of a cluster, or for "2x4", and `slices`
-    for so many slices of k; 0 for neither. `cluster_adds`: the CTAs of a cluster add the slices.
-    `other_orientation`: a and b are swapped, but not for a column-major result."""
+    for so many slices of k, or for "streamk"; 0 for neither. `cluster_adds`: the CTAs of a cluster
+    add the slices. `other_orientation`: a and b are swapped, but not for a column-major result."""
     division = f"/{slices}" + ("c" if cluster_adds else "") if slices else ""
     orientation = "^T" if other_orientation else ""
     return row.name + (f"@{cluster}" if cluster else "") + division + orientation

@@ -98,9 +98,6 @@ struct Frame {
     }
   }
 
- private:
-  static constexpr int kStart = 0;  // a named barrier
-
   // The CTAs of a cluster that share b have adjacent rows, and those that share a adjacent columns.
   template <class Cluster>
   __device__ static int row(const tile::TileCoord& tile, const Cluster& cluster) {
@@ -110,6 +107,9 @@ struct Frame {
   __device__ static int col(const tile::TileCoord& tile, const Cluster& cluster) {
     return (tile.n * cluster.size_n + cluster.rank_n) * kConfig.tile_n();
   }
+
+ private:
+  static constexpr int kStart = 0;  // a named barrier
 };
 
 }  // namespace tcgemm::sm90

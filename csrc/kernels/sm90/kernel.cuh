@@ -13,6 +13,7 @@
 #include "kernels/sm90/epilogue.cuh"
 #include "kernels/sm90/frame.cuh"
 #include "kernels/sm90/grid_sum.cuh"
+#include "kernels/sm90/grid_walk.cuh"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
@@ -34,6 +35,7 @@ struct Gemm {
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   static constexpr bool kStoresColumns = WarpEpilogue::kStoresColumns;
   static constexpr bool kAddsInGrid = kPath == EpiloguePath::slices;
+  static constexpr bool kStreamsK = kPath == EpiloguePath::columns && kConfig.streams_k();
   static constexpr bool kAddsInCluster =
       kConfig.sums_in_cluster() && kPath != EpiloguePath::columns && !kAddsInGrid;
   // The rolled epilogue reads the bias and the scales from global memory.
@@ -81,17 +83,49 @@ struct Gemm {
   // `warp` counts the consumer warps.
   __device__ static void add_in_grid(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                      Cluster cluster, int warp) {
-    GridSum<kConfig>::wait(warp);
-    Frame::for_each_tile(
-        params, cluster, [&](int row, int col, int batch, int, const auto& advance) {
-          GridSum<kConfig>::add(params, shared, shared.smem_d + warp * kStagingBytes,
-                                tile_slice(params, cluster, row, col, batch), warp);
-          advance();
-        });
+    if (params.grid_steps == GridSteps::store) return;
+    if (params.grid_steps == GridSteps::all)
+      GridSum<kConfig>::wait(warp);
+    else
+      Frame::finish_start(cluster);
+    GridSum<kConfig>::add(params, shared, shared.smem_d + warp * kStagingBytes, cluster, warp);
   }
-  __device__ static TileSlice tile_slice(const TmaParams& params, Cluster cluster, int row, int col,
-                                         int batch) {
-    return {row, col, params.slices.matrix(batch), params.slices.slice(batch, cluster.slice)};
+
+  // A tile of a CTA, or a slice of it.
+  struct Tile {
+    int row, col;
+    int batch;    // a matrix of the result
+    int matrix;   // of the operands
+    int k_block;  // the first one
+    int k_blocks;
+    int place = 0;  // of the sums in memory: GridWalk
+  };
+
+  // Calls visit(tile, advance) for each tile of this CTA: Frame::for_each_tile.
+  template <class Visit>
+  __device__ __forceinline__ static void for_each_tile(const TmaParams& params, Cluster cluster,
+                                                       const Visit& visit) {
+    if constexpr (kAddsInGrid || kStreamsK) {
+      if (params.grid_steps == GridSteps::add) return;
+      GridWalk<kAddsInGrid> walk(params, cluster.index(), Frame::k_blocks(params));
+      while (!walk.done()) {
+        const tile::TileCoord at = walk.tile();
+        visit(Tile{Frame::row(at, cluster), Frame::col(at, cluster), at.batch, at.batch,
+                   walk.k_block(), walk.k_blocks(), walk.place()},
+              [&] { walk.advance(); });
+      }
+    } else {
+      const auto visit_tile = [&](int row, int col, int batch, int k_blocks,
+                                  const auto& advance) __attribute__((always_inline)) {
+        Tile tile{row, col, batch, batch, 0, k_blocks};
+        if constexpr (kConfig.has_slices()) {
+          tile.matrix = params.slices.matrix(batch);
+          tile.k_block = params.slices.first(params.slices.slice(batch, cluster.slice));
+        }
+        visit(tile, advance);
+      };
+      Frame::for_each_tile(params, cluster, visit_tile);
+    }
   }
 
   // Each consumer warp calls this before Frame::finish_start, after which all see the code pairs.
@@ -146,16 +180,6 @@ struct Gemm {
                                kConfig.stage_readers() * cluster.writers());
   }
 
-  // The matrix of the operands and the first k-block of a tile of matrix `batch` of the result.
-  struct Origin {
-    int matrix, k_block;
-  };
-  __device__ static Origin origin(const TmaParams& params, Cluster cluster, int batch) {
-    const Slices& slices = params.slices;
-    if constexpr (!kConfig.has_slices()) return {batch, 0};
-    return {slices.matrix(batch), slices.first(slices.slice(batch, cluster.slice))};
-  }
-
   using Groups = tile::StageGroups<kConfig.group_stages()>;
 
   // One thread loads. Its loop is short: with few rows, where a k-block is small, its instructions
@@ -172,17 +196,17 @@ struct Gemm {
       if (!Mainloop::decided(params)) return;
     }
     bool is_first_tile = kConfig.terms() == 1;
-    const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
-      auto [matrix, k_block] = origin(params, cluster, batch);
-      TmaProducer<kConfig, kSharesA> producer(params, cluster, row, col, matrix);
-      const int end = k_block + k_blocks;
-      Groups group(k_block, k_blocks);
+    const auto load_tile = [&](const Tile& tile, const auto& advance) {
+      TmaProducer<kConfig, kSharesA> producer(params, cluster, tile.row, tile.col, tile.matrix);
+      const int end = tile.k_block + tile.k_blocks;
+      Groups group(tile.k_block, tile.k_blocks);
       state.begin_tile();
-      producer.seek(k_block);
+      producer.seek(tile.k_block);
       if (is_first_tile) {
         // The first stages get the operand that the kernels before this one do not write.
         const bool is_constant = params.constant != ConstantOperand::none;
-        const int ahead = is_constant ? min(Groups::count(k_blocks), kConfig.stage_groups()) : 0;
+        const int ahead =
+            is_constant ? min(Groups::count(tile.k_blocks), kConfig.stage_groups()) : 0;
         constexpr int kUnroll = kSharesA ? 1 : 4;
         Groups early = group;
 #pragma unroll(kUnroll)
@@ -207,7 +231,7 @@ struct Gemm {
       }
       advance();
     };
-    Frame::for_each_tile(params, cluster, load_tile);
+    for_each_tile(params, cluster, load_tile);
     if constexpr (kTriggersLate) ptx::launch_dependents();
     // A CTA must outlive its peers' arrivals on its barriers: wait until every stage is empty.
     if (cluster.size() > 1) {
@@ -222,13 +246,12 @@ struct Gemm {
   __device__ static void load_scales(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                      Cluster cluster, int warp) {
     typename ScaleProducer<kConfig>::State state;
-    const auto load_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance) {
-      const Origin first = origin(params, cluster, batch);
-      ScaleProducer<kConfig>::load(params, shared, state, row, col, first.matrix, first.k_block,
-                                   k_blocks, warp);
+    const auto load_tile = [&](const Tile& tile, const auto& advance) {
+      ScaleProducer<kConfig>::load(params, shared, state, tile.row, tile.col, tile.matrix,
+                                   tile.k_block, tile.k_blocks, warp);
       advance();
     };
-    Frame::for_each_tile(params, cluster, load_tile);
+    for_each_tile(params, cluster, load_tile);
   }
 
   __device__ static void run_store_warp(const TmaParams& params,
@@ -240,13 +263,15 @@ struct Gemm {
     store_warp.begin();
     constexpr int kBufferColumns =
         kPath == EpiloguePath::columns ? kConfig.store_columns() : kStoreColumns;
-    const auto store_tile = [&](int row, int col, int batch, int, const auto& advance) {
-      for (int i = 0; i < kConfig.m64_blocks; ++i)
-        store_warp.store<kConfig.n, kBufferColumns>(row + (warpgroup * kConfig.m64_blocks + i) * 64,
-                                                    col, batch);
+    const auto store_tile = [&](const Tile& tile, const auto& advance) {
+      // With stream-K the CTA of the first slice of a tile stores the result.
+      const int blocks = kStreamsK && tile.k_block > 0 ? 0 : kConfig.m64_blocks;
+      for (int i = 0; i < blocks; ++i)
+        store_warp.store<kConfig.n, kBufferColumns>(
+            tile.row + (warpgroup * kConfig.m64_blocks + i) * 64, tile.col, tile.batch);
       advance();
     };
-    Frame::for_each_tile(params, cluster, store_tile);
+    for_each_tile(params, cluster, store_tile);
     store_warp.end();
   }
 
@@ -266,13 +291,16 @@ struct Gemm {
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
+    [[maybe_unused]] bool waits = params.slices.stream_k;
     if constexpr (kConfig.terms() > 1) {
       Frame::finish_start(cluster);
       if (!Mainloop::decided(params)) return;
     }
     bool is_first_tile = kConfig.terms() == 1;
-    const auto compute_tile = [&](int tile_row, int col, int batch, int k_blocks,
+    const auto compute_tile = [&](const Tile& tile,
                                   const auto& advance) __attribute__((always_inline)) {
+      const int col = tile.col, k_blocks = tile.k_blocks;
+      [[maybe_unused]] const int batch = tile.batch;
       // The set-up before the loop over the tiles needs no operand, and does not wait.
       if (is_first_tile) Frame::finish_start(cluster);
       is_first_tile = false;
@@ -282,7 +310,7 @@ struct Gemm {
       state.advance(Groups::count(k_blocks));
       if constexpr (kConfig.pingpong)
         if (tile_index++ % 2 != warpgroup) return advance();
-      [[maybe_unused]] const int row = tile_row + rows_before + warp * 16;
+      [[maybe_unused]] const int row = tile.row + rows_before + warp * 16;
       [[maybe_unused]] typename WarpEpilogue::SharedVector vector;
       [[maybe_unused]] typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
@@ -319,9 +347,18 @@ struct Gemm {
           return;
       if constexpr (kConfig.terms() > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
+      if constexpr (kStreamsK) {
+        if (params.slices.stream_k) {
+          using Sum = GridSum<kConfig>;
+          if (tile.k_block > 0)
+            return Sum::store(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
+          Sum::wait(warpgroup * 4 + warp);
+          waits = false;
+          Sum::add_others(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
+        }
+      }
       if constexpr (kAddsInGrid) {
-        GridSum<kConfig>::store(params, tile_slice(params, cluster, tile_row, col, batch),
-                                warpgroup, accumulators[0]);
+        GridSum<kConfig>::store(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
       } else {
 #pragma unroll
         for (int i = 0; i < kConfig.m64_blocks; ++i)
@@ -331,7 +368,10 @@ struct Gemm {
       if constexpr (kAddsInCluster)
         if (adds_slices) ClusterSum<kConfig>::end();
     };
-    Frame::for_each_tile(params, cluster, compute_tile);
+    for_each_tile(params, cluster, compute_tile);
+    // A CTA without the first slice of a tile has no result to store.
+    if constexpr (kStreamsK)
+      if (waits) GridSum<kConfig>::wait(warpgroup * 4 + warp);
     if (k_group == 0) WarpEpilogue::finish(params, warpgroup);
   }
 };

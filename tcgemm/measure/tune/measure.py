@@ -22,6 +22,7 @@ from tcgemm.ops.explanation import Explanation, explain
 
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)  # of k
 CLUSTERS = ("1", "2", "4")  # with any slices
+STREAMING = ("1", "2", "4", "1x2", "2x2")  # with stream-K
 SHARING_A = ("8", "1x2", "2x2", "4x2", "1x4", "2x4", "1x8")  # with one slice of k
 FACTOR = 1.5  # times the best estimate: the planner's errors are smaller
 MOST = 32  # candidates of a product
@@ -86,6 +87,8 @@ def _names(row: Row, slices: int) -> list[str]:
     clusters = CLUSTERS if slices > 1 or not row["shares_a"] else CLUSTERS + SHARING_A
     names = [f"{row['name']}@{cluster}/{slices}" for cluster in clusters]
     swapped = slices == 1 and "columns" in row["epilogue_paths"]
+    if swapped and row["streams_k"]:
+        names += [f"{row['name']}@{cluster}/streamk" for cluster in STREAMING]
     return names + [f"{name}^T" for name in names if swapped] + [f"{row['name']}@1/{slices}c"]
 
 
