@@ -280,7 +280,7 @@ Division division_of_k(const Problem& problem, const Device& device) {
   const Division best = fastest_division(whole, least, SliceCounts(problem, device), false, time);
   // The two kernels of stream-K multiply by two factors in different orders.
   if (!may_stream(problem, device) || swap_ab_changes_bits(problem)) return best;
-  return time(kStreamKDivision) < (1 - kLeastStreamGain) * time(best) ? kStreamKDivision : best;
+  return time(kStreamKDivision) < time(best) ? kStreamKDivision : best;
 }
 
 // The kernel that a filter names for a row-major result, for the result of the problem.

@@ -31,9 +31,8 @@ class SliceCounts {
 int invariant_slices(const Problem& problem);
 
 // Stream-K is for products of a few hundred rows or columns: others fill the GPU with whole tiles,
-// or with slices of small ones. It must save this share of the time, since its estimate errs more.
+// or with slices of small ones.
 inline constexpr Division kStreamKDivision{.stream_k = true};
-inline constexpr double kLeastStreamGain = 0.04;
 bool may_stream(const Problem& problem, const Device& device);
 
 // The bytes of the sums of slices that a launch stores. A grid that adds them stores whole tiles.

@@ -72,6 +72,8 @@ constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside 
 constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
 constexpr double kAddSlice = 0.045;      // microseconds for each slice
 constexpr double kGridAdds = 2.6;        // kAddSlices where the grid adds
+constexpr double kStreamParts = 1.5;     // times that a CTA fills and stores with stream-K
+constexpr double kStreamAlone = 1.3;     // factor of the loads of stream-K without clusters
 constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
@@ -279,7 +281,9 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double bytes_in =
       config.terms() * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
-  const double load = bytes_in / device.hopper.l2_bytes_per_clock;
+  // CTAs of stream-K are at different k, so those that are alone ask L2 for lines of their own.
+  const double alone = launch.stream_k && cluster.size() == 1 ? kStreamAlone : 1.0;
+  const double load = alone * bytes_in / device.hopper.l2_bytes_per_clock;
   const double store = area * store_clocks(config, problem, launch.epilogue_path);
   const bool is_other = has_other_clocks(config), is_grouped = config.group_stages() > 1;
   const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
@@ -305,7 +309,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = (is_other ? kOtherFill : kFill) + store;
   const double tile = config.pingpong ? std::max(mainloop, (mainloop + outside) / 2)
-                                      : mainloop + (launch.stream_k ? 2 : 1) * outside;
+                                      : mainloop + (launch.stream_k ? kStreamParts : 1.0) * outside;
   // The problem of partial sums has a matrix for each slice.
   const double matrices = launch.stream_k ? 1 : launch.stored_slices();
   const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
@@ -368,7 +372,7 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 }
 
 // Sets up stream-K for clusters that run at one time. Returns false if every cluster has a tile,
-// the k-blocks of all tiles cannot be counted, or several tiles read a large operand. They are at
+// tiles have many slices, or several tiles read a large operand. They are at
 // different k at one time, so that memory would deliver it several times: bf16 256x8192x16384 took
 // 168 us with two columns of tiles of 128x128 for 126 in clusters along n (H200).
 bool divide_stream(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -384,9 +388,9 @@ bool divide_stream(const GemmConfig& config, const Problem& problem, const Devic
   if (launch.tiles_m > 1 && !stays_in_l2(problem.n)) return false;
   launch.stream_k = true;
   launch.grid = int(clusters) * launch.cluster.size();
-  // A tile that begins inside of a part has one slice more than it is long.
-  launch.slices = int(ceil_div(clusters - 1, tiles)) + 1;
-  return launch.slices <= kMostSlices;
+  // The shortest part decides it. The first slice of a tile may be the end of a part.
+  launch.slices = int(ceil_div(blocks - 1, tiles * blocks / clusters)) + 1;
+  return launch.slices <= kSlicesOfWarp;  // more are added in groups, but not by one CTA
 }
 
 // Are tiles visited a row of clusters at a time? So memory gets whole rows of a result that L2 does

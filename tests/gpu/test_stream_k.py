@@ -43,8 +43,7 @@ def sizes(row, rows=25, columns=1, blocks=7):
 
 def stream(row, a, b, out, cluster=1, **options):
     """Runs the row with stream-K; returns what explain says."""
-    swaps = out.stride(-1) == 1
-    kernel = kernel_name(row, cluster or 1, "streamk", other_orientation=swaps)
+    kernel = kernel_name(row, cluster, "streamk", other_orientation=True)
     options |= row.types.options | {"out_dtype": out.dtype}
     fields = query.ask("explain", a, b, out=out, **options, kernel=kernel)
     assert (fields["kernel"], fields["stream_k"], fields["grid_adds"]) == (row.name, True, True)
@@ -66,7 +65,6 @@ def test_row_is_exact(row):
         reference.assert_guarded(guarded, reference.exact(a, b, out_dtype=out_dtype))
 
     shapes = ({}, {"rows": 9, "columns": 3, "blocks": 5}, {"rows": 40, "blocks": 70})
-    shapes += ({"rows": 1, "blocks": 30},)
     outs = [("padded", row.types.a), ("odd_pitch", row.types.a), ("padded", F32)]
     cases_ = [(*both, *out) for both in itertools.product(shapes, CLUSTERS) for out in outs]
     check_all(cases_, check)
@@ -91,8 +89,8 @@ def test_column_major_results_and_batches(row):
 @COMMON
 def test_bits_are_those_of_the_emulator_and_of_both_kernels(row):
     """Again and again: a sum that is read too early differs from time to time."""
-    for blocks, cluster in ((11, 1), (40, 2)):
-        m, n, k = sizes(row, rows=12, blocks=blocks)
+    for blocks, cluster in ((8, 1), (40, 2)):
+        m, n, k = sizes(row, rows=20, blocks=blocks)
         a, b = operands(row, MIRRORED[row.layout], m, n, k)
         out, wide = (torch.empty(m, n, dtype=d, device="cuda") for d in (row.types.a, F32))
         assert stream(row, a, b, out, cluster)["epilogue_path"] == "columns"

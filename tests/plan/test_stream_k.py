@@ -10,7 +10,7 @@ from tcgemm import info, measure
 
 from support.plan_cases import plan
 
-PRODUCTS = [(192, 10008, 14080), (240, 10240, 10240), (192, 11656, 9728)]
+PRODUCTS = [(192, 10008, 14080), (192, 7168, 16384), (192, 11656, 9728)]
 EPILOGUES = ([], ["bias"], ["bias", "gelu", "residual"], ["c", "silu"], ["z", "gelu"])
 KERNEL = "sm90a_bf16_f32_128x192x64_w2_s5_tn@1/streamk^T"
 
