@@ -44,6 +44,7 @@ def test_the_record_has_every_store_path_and_pass():
         "rolled, column_pairs",
         "rolled, vectors",
         "rolled, elements",
+        "slices, vectors",
     }
     assert {row["pass"] for plan in feasible for row in plan["passes"]} == {"repack", "split"}
     assert {plan["swap"] for plan in feasible} == {True, False}
