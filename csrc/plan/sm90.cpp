@@ -372,9 +372,9 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
 }
 
 // Sets up stream-K for clusters that run at one time. Returns false if every cluster has a tile,
-// tiles have many slices, or several tiles read a large operand. They are at
-// different k at one time, so that memory would deliver it several times: bf16 256x8192x16384 took
-// 168 us with two columns of tiles of 128x128 for 126 in clusters along n (H200).
+// tiles have many slices, or several tiles read a large operand. They are at different k at one
+// time, so that memory would deliver it several times: bf16 256x8192x16384 took 168 us with two
+// columns of tiles of 128x128 for 126 in clusters along n (H200).
 bool divide_stream(const GemmConfig& config, const Problem& problem, const Device& device,
                    std::int64_t resident, LaunchConfig& launch) {
   const std::int64_t blocks = ceil_div(problem.k, config.tile_k());

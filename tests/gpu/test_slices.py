@@ -36,6 +36,7 @@ from support.catalog_rows import (
     row_and_layout,
     rows,
 )
+from support.grids import check_part_of_a_gpu, check_streams_and_graphs
 from support.reference import same_bits
 
 COUNTS = (2, 3, 8, 9, 33, 64)
@@ -274,59 +275,28 @@ def test_streams_and_graphs_do_not_share_sums():
 
 
 def long_product():
-    """The operands, the kernel and the result of a product whose slices 128 CTAs add."""
+    """A product whose slices 128 CTAs add: multiply(out), and its result."""
     a, b = (torch.randn(128, 32768, device="cuda").bfloat16() for _ in range(2))
     kernel = "sm90a_bf16_f32_64x64x64_w1_s12_tn/32"
     assert "the CTAs add" in tcgemm.explain(a, b.t(), kernel=kernel)
-    return a, b.t(), kernel
 
+    def multiply(out):
+        torch.ops.tcgemm.scaled_mm.out(a, b.t(), kernel_name=kernel, out=out)
 
-def multiply(a, b, kernel, out):
-    torch.ops.tcgemm.scaled_mm.out(a, b, kernel_name=kernel, out=out)
+    expected = torch.empty(128, 128, device="cuda", dtype=BF16)
+    multiply(expected)
+    return multiply, expected
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_grids_of_two_streams_and_graphs_end():
-    """Each has nearly all multiprocessors, so that half of two grids would wait for ever."""
-    product = long_product()
-    expected, *outs = (torch.empty(128, 128, device="cuda", dtype=BF16) for _ in range(4))
-    multiply(*product, expected)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(3):
-            multiply(*product, outs[2])
-    streams = [torch.cuda.Stream() for _ in range(3)]
-    x = torch.randn(4096, 4096, device="cuda").bfloat16()
-    for _ in range(100):
-        for stream, out in zip(streams, outs[:2], strict=False):
-            with torch.cuda.stream(stream):
-                multiply(*product, out)
-        with torch.cuda.stream(streams[2]):
-            graph.replay()
-            x @ x
-    torch.cuda.synchronize()
-    assert all(torch.equal(out, expected) for out in outs)
+    """Each has nearly all multiprocessors."""
+    check_streams_and_graphs(*long_product(), rounds=100)
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_a_part_of_a_gpu():
-    """A green context of 16 multiprocessors refuses the grid, so another kernel adds."""
-    green_contexts = pytest.importorskip("torch.cuda.green_contexts")
-    product = long_product()
-    expected, out = (torch.empty(128, 128, device="cuda", dtype=BF16) for _ in range(2))
-    multiply(*product, expected)
-    torch.cuda.synchronize()
-    try:
-        context = green_contexts.GreenContext.create(16, 0)
-    except RuntimeError as error:
-        pytest.skip(f"no green context: {error}")
-    context.set_context()
-    try:
-        multiply(*product, out)
-        torch.cuda.synchronize()
-    finally:
-        context.pop_context()
-    assert torch.equal(out, expected)
+    """The kernel then stores the sums in one launch, and adds them in a second one."""
+    check_part_of_a_gpu(*long_product())

@@ -27,6 +27,7 @@ from tcgemm.ops import query
 from support import cases, reference
 from support.cases import BF16, F32, check_all
 from support.catalog_rows import MIRRORED, column_rows, kernel_name, operands
+from support.grids import check_part_of_a_gpu, check_streams_and_graphs
 from support.reference import same_bits
 
 STREAMING = column_rows(lambda row: row.streams_k)
@@ -164,48 +165,20 @@ def test_the_argument_of_an_activation_is_kept():
     torch.testing.assert_close(bias.grad.float(), exact.grad.sum(0), rtol=2e-2, atol=1.0)
 
 
+def in_place(a, w):
+    """multiply(out) of the operands, and its result."""
+    return lambda out: tcgemm.mm(a, w.t(), out=out), tcgemm.mm(a, w.t())
+
+
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_streams_and_graphs_end():
-    """Each grid has all multiprocessors, so that a half of two would wait for ever."""
-    a, w = planned_product()
-    expected = tcgemm.mm(a, w.t())
-    outs = [torch.empty_like(expected) for _ in range(3)]
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(3):
-            tcgemm.mm(a, w.t(), out=outs[2])
-    streams = [torch.cuda.Stream() for _ in range(3)]
-    x = torch.randn(4096, 4096, device="cuda").bfloat16()
-    for _ in range(30):
-        for one, out in zip(streams, outs[:2], strict=False):
-            with torch.cuda.stream(one):
-                tcgemm.mm(a, w.t(), out=out)
-        with torch.cuda.stream(streams[2]):
-            graph.replay()
-            x @ x
-    torch.cuda.synchronize()
-    assert all(torch.equal(out, expected) for out in outs)
+    """Each grid has all multiprocessors."""
+    check_streams_and_graphs(*in_place(*planned_product()), rounds=30)
 
 
 @pytest.mark.gpu
 @pytest.mark.sm90
 def test_a_part_of_a_gpu():
-    """A green context of 16 multiprocessors refuses the grid, which then takes two launches."""
-    green_contexts = pytest.importorskip("torch.cuda.green_contexts")
-    a, w = planned_product()
-    expected = tcgemm.mm(a, w.t())
-    out = torch.empty_like(expected)
-    torch.cuda.synchronize()
-    try:
-        context = green_contexts.GreenContext.create(16, 0)
-    except RuntimeError as error:
-        pytest.skip(f"no green context: {error}")
-    context.set_context()
-    try:
-        tcgemm.mm(a, w.t(), out=out)
-        torch.cuda.synchronize()
-    finally:
-        context.pop_context()
-    assert torch.equal(out, expected)
+    """The other kernel then stores the sums in one launch, and adds them in a second one."""
+    check_part_of_a_gpu(*in_place(*planned_product()))
