@@ -210,12 +210,19 @@ struct GemmConfig : TileShape {
            input == input_b && input != DType::u8 && !is_fp8(input) && bits(input) >= 8 &&
            bits(accumulator) == 32;
   }
-  // Stream-K divides the tiles of its kernel with EpiloguePath::columns, for results of 65 to 256
-  // rows or columns. The one with EpiloguePath::slices stores the other results.
+  // Stream-K divides the tiles of all its kernels with a packed weight, unless warpgroups divide
+  // k: those have no registers for it. Without a packed weight, it divides those
+  // with EpiloguePath::columns, for results of 65 to 256 rows or columns. The kernel with
+  // EpiloguePath::slices stores the other results.
   constexpr bool streams_k() const {
+    if (has_packed_weight())
+      return arch == Arch::sm90a && mainloop == Mainloop::packed && k_groups() == 1;
     const bool is_wide = n == 128 || n == 160 || n == 192 || n == 256;
     return transposes_result() && mainloop == Mainloop::dense && is_wide && warpgroups <= 2 &&
            m64_blocks == 1 && !(warpgroups == 1 && n > 128) && bits(input) == 16;
+  }
+  constexpr bool streams_k_in(EpiloguePath path) const {
+    return streams_k() && (has_packed_weight() || path == EpiloguePath::columns);
   }
   constexpr bool has_slices() const { return divides_k() || sums_in_cluster(); }
   // The sums of a slice of a tile.

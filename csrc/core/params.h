@@ -163,6 +163,10 @@ struct PackedParams {
   }
 };
 
+// What a kernel that adds slices of k in the grid does. It does both steps where the GPU runs all
+// CTAs at one time. Else it is launched once for each.
+enum class GridSteps : std::uint8_t { all, store, add };
+
 // The slices of k whose sums a kernel computes by themselves. The first `longer` of them have one
 // k-block more than the others. Unless a cluster adds them, matrix i of the result has slice
 // i % count of matrix i / count.
@@ -174,11 +178,14 @@ struct Slices {
   // The CTAs of a cluster have the slices of a tile, and add their sums. `batch` is then a matrix
   // of the operands.
   bool in_cluster = false;
-  // Stream-K (Osama et al., PPoPP 2023): the k-blocks of all tiles lie in a line, and each cluster
-  // of the grid has one of `count` equal parts of it. A part is at most as long as a tile. It may
-  // begin in one tile and end in the next one: those are slices of both tiles.
+  // Stream-K (Osama et al., PPoPP 2023): the k-blocks of the first `stream_tiles` tiles lie in a
+  // line, and each cluster of the grid has one of `count` equal parts of it. A part is at most as
+  // long as a tile. It may begin in one tile and end in the next one: those are slices of both
+  // tiles. The other tiles are whole, and the clusters have as many of them each.
   bool stream_k = false;
-  Divisor tile_blocks;  // of stream_k: the k-blocks of a tile
+  GridSteps steps = GridSteps::all;
+  Divisor tile_blocks;  // the k-blocks of a tile
+  std::int32_t stream_tiles = 0;
 
   // The matrix of the operands, and the slice, of matrix `batch` of the result.
   constexpr std::int32_t matrix(std::int32_t batch) const {
@@ -198,10 +205,6 @@ struct Slices {
     return block < of_longer ? block / (blocks + 1) : longer + (block - of_longer) / blocks;
   }
 };
-
-// What a kernel with EpiloguePath::slices does. It does both steps where the GPU runs all CTAs at
-// one time. Else it is launched once for each.
-enum class GridSteps : std::uint8_t { all, store, add };
 
 // Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
 enum class TmaStore : std::uint8_t { none, rows, columns };
@@ -225,8 +228,7 @@ struct TmaParams {
   ScaleVector scale_a;  // of block-scaled kernels
   ScaleVector scale_b;
   Epilogue epilogue;
-  void* partial_sums;  // of EpiloguePath::slices
-  GridSteps grid_steps;
+  void* partial_sums;  // of slices that the grid adds
   SplitFp32Params split;
   TensorMap a;
   TensorMap b;

@@ -100,7 +100,8 @@ struct LaunchConfig {
   // Who adds the slices: the CTAs of a cluster, or all CTAs after a barrier; else another kernel.
   bool cluster_adds = false;
   bool grid_adds = false;
-  // The CTAs have equal parts of the k-blocks of all tiles (Slices in core/params.h), and add them.
+  // The clusters have equal parts of the k-blocks of stream_tiles() tiles (Slices in
+  // core/params.h), and add them. There is one matrix.
   bool stream_k = false;
   bool result_fits_l2 = true;  // else TMA stores it so that L2 evicts it first
   bool vector_a = false;       // cp.async kernels only: the operand is read in vectors of 16 bytes
@@ -108,6 +109,10 @@ struct LaunchConfig {
   double waves = 0;         // tiles / multiprocessors
   double microseconds = 0;  // estimated, repack passes included
 
+  // The tiles that stream-K divides. The others are whole numbers of waves.
+  std::int64_t stream_tiles() const {
+    return stream_k ? tiles_m * tiles_n % (grid / cluster.size()) : 0;
+  }
   // Slices whose partial sums lie in the workspace.
   int stored_slices() const { return cluster_adds ? 1 : slices; }
   // CTAs that the hardware places together.

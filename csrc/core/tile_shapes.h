@@ -120,8 +120,11 @@ inline constexpr TileShape kSm90GemvF64[] = {
 // Packed weights, whose rows are the rows of the tile. wgmma is for more than 32 rows of the
 // activation. 64 columns have four warpgroups: the decoder bounds them, not wgmma. With mma.sync a
 // warp has 32 rows of the weight, so that it reads the activation half as often.
-inline constexpr TileShape kSm90Packed[] = {
-    {.n = 256, .stages = 4}, {.n = 128, .stages = 6}, {.warpgroups = 4, .n = 64, .stages = 8}};
+inline constexpr TileShape kSm90Packed[] = {{.n = 256, .stages = 4},
+                                            {.n = 192, .stages = 5},
+                                            {.n = 160, .stages = 6},
+                                            {.n = 128, .stages = 6},
+                                            {.warpgroups = 4, .n = 64, .stages = 8}};
 inline constexpr TileShape kSm90PackedMma[] = {
     {.warpgroups = 1, .m64_blocks = 2, .n = 32, .stages = 8},
     {.warpgroups = 1, .m64_blocks = 2, .n = 16, .stages = 9}};

@@ -189,7 +189,6 @@ bool launch_tma(const LaunchContext& call) {
   operand_maps(call, batch_a, batch_b, params);
   params.epilogue = epilogue(problem, plan, run, workspace);
   params.partial_sums = sums;
-  params.grid_steps = steps;
   params.extent = extent(problem);
   params.tiling = tiling(problem, run);
   if (config.block_scaled()) {
@@ -202,6 +201,7 @@ bool launch_tma(const LaunchContext& call) {
   params.a_batched = is_split ? split.copies_a > 1 : matrices > 1 && a.stride_batch != 0;
   params.b_batched = is_split ? split.copies_b > 1 : matrices > 1 && b.stride_batch != 0;
   params.slices = slices(problem, run, config.tile_k());
+  params.slices.steps = steps;
   params.constant = constant_operand(call);
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;

@@ -101,7 +101,8 @@ void launch_slices(const LaunchContext& context) {
 }
 
 // The kernel that adds its partial sums. It runs once. Where the context has no place for all CTAs,
-// or there are two results, it runs once for the sums and once for each result.
+// it runs once for the sums and once for the result. With EpiloguePath::slices it has one result,
+// so it runs once more for a second one.
 void launch_grid_sums(const LaunchContext& context) {
   const Problem& problem = context.problem;
   LaunchConfig config = context.run;
@@ -119,14 +120,13 @@ void launch_grid_sums(const LaunchContext& context) {
                         static_cast<char*>(context.workspace) + context.plan.partial_sums,
                         steps});
   };
-  const bool at_once = config.epilogue_path == EpiloguePath::columns || !problem.has(Slot::z);
-  if (at_once && run(problem, GridSteps::all)) return;
-  config.epilogue_path = EpiloguePath::slices;
-  config.store_path = StorePath::elements;
-  const Problem result = without_z(problem);
+  const bool divides_z = config.epilogue_path == EpiloguePath::slices && problem.has(Slot::z);
+  if (!divides_z && run(problem, GridSteps::all)) return;
+  if (divides_z) config.store_path = StorePath::elements;
+  const Problem result = divides_z ? without_z(problem) : problem;
   run(result, GridSteps::store);
   run(result, GridSteps::add);
-  if (problem.has(Slot::z)) run(only_z(problem), GridSteps::add);
+  if (divides_z) run(only_z(problem), GridSteps::add);
 }
 
 }  // namespace

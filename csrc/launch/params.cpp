@@ -177,26 +177,25 @@ Extent extent(const Problem& problem) {
 
 Slices slices(const Problem& problem, const LaunchConfig& run, int tile_k) {
   const std::int64_t blocks = ceil_div(problem.k, tile_k);
-  if (run.stream_k) {
-    const std::int64_t clusters = run.grid / run.cluster.size();
-    const std::int64_t total = run.tiles_m * run.tiles_n * problem.batch * blocks;
-    return {std::int32_t(clusters),
-            std::int32_t(total / clusters),
-            std::int32_t(total % clusters),
-            divisor(1),
-            false,
-            true,
-            divisor(blocks)};
-  }
-  return {run.slices, std::int32_t(blocks / run.slices), std::int32_t(blocks % run.slices),
-          divisor(run.slices), run.cluster_adds};
+  const std::int64_t parts = run.stream_k ? run.grid / run.cluster.size() : run.slices;
+  const std::int64_t total = run.stream_k ? run.stream_tiles() * blocks : blocks;
+  Slices result;
+  result.count = std::int32_t(parts);
+  result.blocks = std::int32_t(total / parts);
+  result.longer = std::int32_t(total % parts);
+  result.divisor = divisor(parts);
+  result.in_cluster = run.cluster_adds;
+  result.stream_k = run.stream_k;
+  result.tile_blocks = divisor(std::max<std::int64_t>(blocks, 1));
+  result.stream_tiles = std::int32_t(run.stream_tiles());
+  return result;
 }
 
 Tiling tiling(const Problem& problem, const LaunchConfig& run, bool row_major) {
   const std::int64_t rows = row_major ? 1 : std::min<std::int64_t>(run.raster_group, run.tiles_m);
   const std::int64_t last_first = (run.tiles_m - 1) / rows * rows;
   const std::int64_t matrix = run.tiles_m * run.tiles_n,
-                     step = run.stream_k ? 1 : run.grid / run.launched_cluster().size();
+                     step = run.grid / run.launched_cluster().size();
   return {matrix * problem.batch,
           std::int32_t(problem.batch),
           std::int32_t(step / matrix),

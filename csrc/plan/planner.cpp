@@ -278,14 +278,16 @@ Division division_of_k(const Problem& problem, const Device& device) {
     }
   }
   const Division best = fastest_division(whole, least, SliceCounts(problem, device), false, time);
-  // The two kernels of stream-K multiply by two factors in different orders.
-  if (!may_stream(problem, device) || swap_ab_changes_bits(problem)) return best;
+  // Without a packed weight stream-K has two kernels, which multiply by two factors in different
+  // orders.
+  const bool keeps_bits = problem.has_packed_weight() || !swap_ab_changes_bits(problem);
+  if (!may_stream(problem, device) || !keeps_bits) return best;
   return time(kStreamKDivision) < time(best) ? kStreamKDivision : best;
 }
 
 // The kernel that a filter names for a row-major result, for the result of the problem.
 std::string for_result(const Problem& problem, const std::string& filter) {
-  if (!is_column_major(problem)) return filter;
+  if (!is_column_major(problem) || problem.has_packed_weight()) return filter;
   return filter.ends_with(kSwapped) ? std::string(without_orientation(filter))
                                     : filter + std::string(kSwapped);
 }
@@ -296,7 +298,9 @@ std::string stream_kernel(const Problem& problem, const Device& device) {
   const Candidate best = cheapest(narrow_product(problem), device, {}, kStreamKDivision).best;
   const std::string kernel = std::string(name(kCatalog[best.launch.config_index])) + "@" +
                              cluster_name(best.launch.cluster) + "/" + std::string(kStreamK);
-  return for_result(problem, best.swap_ab ? kernel + std::string(kSwapped) : kernel);
+  // A packed weight is in one place, which no name says.
+  const bool says_swapped = best.swap_ab && !problem.has_packed_weight();
+  return for_result(problem, says_swapped ? kernel + std::string(kSwapped) : kernel);
 }
 
 // The choice of tcgemm.tune for the product, if its kernel computes the product.

@@ -60,10 +60,13 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
 
 bool may_stream(const Problem& problem, const Device& device) {
   constexpr std::int64_t kMostRows = 512, kLeastColumns = 2048, kLeastDepth = 2048;
+  constexpr std::int64_t kLeastPackedRows = 33;
+  if (!has_kernels(problem, device) || problem.batch > 1 || problem.is_sparse()) return false;
+  if (problem.has_packed_weight())
+    return (problem.has(Slot::packed_b) ? problem.m : problem.n) >= kLeastPackedRows;
   const auto [rows, columns] = std::minmax(problem.m, problem.n);
-  return has_kernels(problem, device) && problem.batch == 1 && !problem.has_packed_weight() &&
-         !problem.is_sparse() && bits(problem.input_a) == 16 && rows <= kMostRows &&
-         columns >= kLeastColumns && problem.k >= kLeastDepth;
+  return bits(problem.input_a) == 16 && rows <= kMostRows && columns >= kLeastColumns &&
+         problem.k >= kLeastDepth;
 }
 
 int invariant_slices(const Problem& problem) {

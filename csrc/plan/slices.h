@@ -41,7 +41,8 @@ inline std::size_t stored_sums_bytes(const GemmConfig& config, const Problem& pr
   if (!launch.grid_adds) return partial_sums_bytes(problem, launch.slices);
   const std::int64_t tiles = launch.tiles_m * launch.tiles_n * problem.batch;
   const std::int64_t size = launch.cluster.size();
-  const std::int64_t places = launch.stream_k ? launch.grid / size + tiles : tiles * launch.slices;
+  const std::int64_t places =
+      launch.stream_k ? launch.grid / size + launch.stream_tiles() : tiles * launch.slices;
   return std::size_t(places * size) * config.slice_bytes();
 }
 inline std::size_t stored_sums_bytes(const Problem& problem, const LaunchConfig& launch) {

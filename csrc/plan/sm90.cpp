@@ -250,10 +250,11 @@ double loaded_share(double lines_per_row, int ctas) {
 double kernel_time(const GemmConfig& config, const Problem& problem, const Device& device,
                    const CandidateOperands& operands, const LaunchConfig& launch) {
   const std::int64_t blocks = ceil_div(problem.k, config.tile_k());
-  const double depth = launch.stream_k
-                           ? double(launch.tiles_m * launch.tiles_n * problem.batch * blocks) /
-                                 (launch.grid / launch.cluster.size())
-                           : double(ceil_div(blocks, launch.slices));
+  // With stream-K a cluster has whole tiles, and parts of two others.
+  const double cluster_tiles =
+      double(launch.tiles_m * launch.tiles_n) / (launch.grid / launch.launched_cluster().size());
+  const double depth =
+      launch.stream_k ? cluster_tiles * double(blocks) : double(ceil_div(blocks, launch.slices));
   const double area = double(config.tile_m()) * config.tile_n();
   const double fma = kHopperFmaPerClock * 16 / bits(config.input);
   const double math = issue_cost(config, problem) * area * config.tile_k() / fma;
@@ -308,8 +309,9 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
   // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
   const double outside = (is_other ? kOtherFill : kFill) + store;
-  const double tile = config.pingpong ? std::max(mainloop, (mainloop + outside) / 2)
-                                      : mainloop + (launch.stream_k ? kStreamParts : 1.0) * outside;
+  const double parts = launch.stream_k ? kStreamParts + std::floor(cluster_tiles) : 1.0;
+  const double tile =
+      config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + parts * outside;
   // The problem of partial sums has a matrix for each slice.
   const double matrices = launch.stream_k ? 1 : launch.stored_slices();
   const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
@@ -371,25 +373,30 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
          tiles <= resident_clusters(config, device, division.slices);
 }
 
-// Sets up stream-K for clusters that run at one time. Returns false if every cluster has a tile,
-// tiles have many slices, or several tiles read a large operand. They are at different k at one
-// time, so that memory would deliver it several times: bf16 256x8192x16384 took 168 us with two
-// columns of tiles of 128x128 for 126 in clusters along n (H200).
+// Sets up stream-K for clusters that run at one time. Returns false if tiles have many slices, no
+// tile needs any, or several tiles read a large operand. They are at different k at one time, so
+// that memory would deliver it several times: bf16 256x8192x16384 took 168 us with two columns of
+// tiles of 128x128 for 126 in clusters along n (H200). A packed weight has few bytes. With one,
+// stream-K is also for more tiles than clusters.
 bool divide_stream(const GemmConfig& config, const Problem& problem, const Device& device,
                    std::int64_t resident, LaunchConfig& launch) {
   const std::int64_t blocks = ceil_div(problem.k, config.tile_k());
-  const std::int64_t tiles = launch.tiles_m * launch.tiles_n * problem.batch;
+  const std::int64_t tiles = launch.tiles_m * launch.tiles_n;
   const std::int64_t clusters = std::min(resident, tiles * blocks);
-  if (tiles >= clusters || tiles * blocks >= Divisor::kLimit) return false;
+  const bool has_whole_tiles = tiles >= clusters, is_packed = config.has_packed_weight();
+  if (tiles % clusters == 0 || tiles * blocks >= Divisor::kLimit) return false;
+  if (has_whole_tiles && !is_packed) return false;
   const auto stays_in_l2 = [&](std::int64_t rows) {
-    return problem.batch * rows * problem.k * bits(config.input) / 8 <= device.l2_bytes / 2;
+    return is_packed || rows * problem.k * bits(config.input) / 8 <= device.l2_bytes / 2;
   };
   if (launch.tiles_n > 1 && !stays_in_l2(problem.m)) return false;
   if (launch.tiles_m > 1 && !stays_in_l2(problem.n)) return false;
-  launch.stream_k = true;
+  launch.stream_k = launch.grid_adds = true;
   launch.grid = int(clusters) * launch.cluster.size();
+  const std::int64_t shortest = launch.stream_tiles() * blocks / clusters;
+  if (shortest == 0) return false;
   // The shortest part decides it. The first slice of a tile may be the end of a part.
-  launch.slices = int(ceil_div(blocks - 1, tiles * blocks / clusters)) + 1;
+  launch.slices = int(ceil_div(blocks - 1, shortest)) + 1;
   return launch.slices <= kSlicesOfWarp;  // more are added in groups, but not by one CTA
 }
 
@@ -447,7 +454,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
                           : config.interleaved_rows()                      ? StorePath::column_pairs
                                                                            : StorePath::elements;
   const EpiloguePath epilogue = epilogue_path(config, stored, store);
-  if (!division.stream_k && !config.has_kernel(kernel_path(epilogue))) return std::nullopt;
+  const bool adds_in_memory = config.has_kernel(EpiloguePath::slices);
+  const bool has_other_kernel = division.stream_k && adds_in_memory;
+  if (!has_other_kernel && !config.has_kernel(kernel_path(epilogue))) return std::nullopt;
 
   const std::int64_t rows = ceil_div(problem.m, config.tile_m());
   const std::int64_t columns = ceil_div(problem.n, config.tile_n());
@@ -470,9 +479,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
     const std::int64_t resident = resident_clusters(config, device, ctas);
     launch.waves = clusters / double(resident);
     launch.grid = int(std::min(clusters, double(resident))) * ctas;
-    launch.grid_adds = another_adds && launch.waves <= 1 && config.has_kernel(EpiloguePath::slices);
+    launch.grid_adds = another_adds && launch.waves <= 1 && adds_in_memory;
     if (division.stream_k && !divide_stream(config, problem, device, resident, launch)) continue;
-    if (launch.grid_adds && epilogue != EpiloguePath::columns) {
+    if (launch.grid_adds && adds_in_memory && epilogue != EpiloguePath::columns) {
       launch.epilogue_path = EpiloguePath::slices;
       launch.store_path = store_path_of_sums(problem);
     }

@@ -219,6 +219,15 @@ using WgmmaText = WgmmaLetters<kType, std::make_index_sequence<WgmmaSpelling<kTy
 #define TCGEMM_WGMMA_A_64(C)                                                                 \
   TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3, "{%64,%65,%66,%67}", \
                TCGEMM_REGISTERS, "68", "69", "70", "71", TCGEMM_D64(C, 0))
+#define TCGEMM_WGMMA_A_80(C)                                                                    \
+  TCGEMM_WGMMA("", TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4,           \
+               "{%80,%81,%82,%83}", TCGEMM_REGISTERS, "84", "85", "86", "87", TCGEMM_D64(C, 0), \
+               TCGEMM_D16(C, 64))
+#define TCGEMM_WGMMA_A_96(C)                                                                    \
+  TCGEMM_WGMMA("",                                                                              \
+               TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5, \
+               "{%96,%97,%98,%99}", TCGEMM_REGISTERS, "100", "101", "102", "103",               \
+               TCGEMM_D64(C, 0), TCGEMM_D16(C, 64), TCGEMM_D16(C, 80))
 #define TCGEMM_WGMMA_A_128(C)                                                                  \
   TCGEMM_WGMMA("",                                                                             \
                TCGEMM_P0 "," TCGEMM_P1 "," TCGEMM_P2 "," TCGEMM_P3 "," TCGEMM_P4 "," TCGEMM_P5 \
@@ -330,7 +339,8 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
                              std::uint64_t b, bool accumulate) {
   using Text = WgmmaText<kType>;
   static_assert(kRegisters == kType.n * bytes(kType.accumulator) / 8);
-  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 128,
+  static_assert(kRegisters == 16 || kRegisters == 32 || kRegisters == 64 || kRegisters == 80 ||
+                    kRegisters == 96 || kRegisters == 128,
                 "wgmma.cuh has no register list of this length");
   static_assert(kType.a_in_registers == (bits(kType.a) == 16));
   if constexpr (kType.accumulator == DType::f32) {
@@ -340,6 +350,10 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
       TCGEMM_WGMMA_A_32("+f");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_A_64("+f");
+    else if constexpr (kRegisters == 80)
+      TCGEMM_WGMMA_A_80("+f");
+    else if constexpr (kRegisters == 96)
+      TCGEMM_WGMMA_A_96("+f");
     else
       TCGEMM_WGMMA_A_128("+f");
   } else {
@@ -347,6 +361,10 @@ __device__ inline void wgmma(Register (&d)[kRegisters], const std::uint32_t (&a)
       TCGEMM_WGMMA_A_32("+r");
     else if constexpr (kRegisters == 64)
       TCGEMM_WGMMA_A_64("+r");
+    else if constexpr (kRegisters == 80)
+      TCGEMM_WGMMA_A_80("+r");
+    else if constexpr (kRegisters == 96)
+      TCGEMM_WGMMA_A_96("+r");
     else
       TCGEMM_WGMMA_A_128("+r");
   }
@@ -397,6 +415,8 @@ __device__ inline void wgmma_sparse(Register (&d)[kRegisters], std::uint64_t a,
 #undef TCGEMM_WGMMA_A_16
 #undef TCGEMM_WGMMA_A_32
 #undef TCGEMM_WGMMA_A_64
+#undef TCGEMM_WGMMA_A_80
+#undef TCGEMM_WGMMA_A_96
 #undef TCGEMM_WGMMA_A_128
 #undef TCGEMM_SHARED
 #undef TCGEMM_REGISTERS

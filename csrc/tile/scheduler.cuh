@@ -47,9 +47,12 @@ __device__ inline TileCoord tile_at(const Tiling& tiling, std::int64_t index) {
 // The tiles of a persistent CTA or cluster: from tile `first` on, every (clusters of the grid)-th.
 class TileWalk {
  public:
-  __device__ TileWalk(const Tiling& tiling, std::uint32_t first)
-      : tiling_(tiling), batch_(tiling.matrix.quotient(first)) {
-    index_ = first - batch_ * tiling.matrix.value;
+  __device__ TileWalk(const Tiling& tiling, std::uint32_t first) : tiling_(tiling) { seek(first); }
+
+  // Goes on from a tile.
+  __device__ void seek(std::uint32_t tile) {
+    batch_ = tiling_.matrix.quotient(tile);
+    index_ = tile - batch_ * tiling_.matrix.value;
     tile_ = tile_of_matrix(tiling_, index_, batch_);
   }
 

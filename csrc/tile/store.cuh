@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 
 #include "core/dtype_rules.h"
@@ -318,7 +319,8 @@ template <int kColumns, int kUnit, bool kHopper, class T, RowOrder kRowOrder = R
 __device__ inline void store_fragment(const Epilogue& epilogue, const Extent& extent,
                                       const TensorMap* map, char* smem_d, int row, int col,
                                       int batch, const Values& values) {
-  constexpr int kBox = kColumns < kBoxColumns ? kColumns : kBoxColumns;
+  // A tile is a whole number of boxes: of 160 columns, each has 32.
+  constexpr int kBox = std::gcd(kColumns, kBoxColumns);
   static_assert(kBox % kUnit == 0);
   if (row >= extent.m) return;
 #pragma unroll 1

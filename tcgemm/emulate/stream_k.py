@@ -19,7 +19,8 @@ class Block(NamedTuple):
 
 
 class StreamK(NamedTuple):
-    """How a grid has equal parts of the k-blocks of all tiles."""
+    """How a grid has equal parts of the k-blocks of its first tiles. The others are whole: as many
+    for each cluster."""
 
     clusters: int  # of the grid
     rows: int  # of the tiles of a cluster
@@ -44,10 +45,10 @@ class StreamK(NamedTuple):
     def blocks(self, batch: int, m: int, n: int, k_blocks: int) -> Iterator[Block]:
         """The results of each cluster's tiles, in the order of the grid. m: rows for the kernel."""
         tiles = -(-m // self.rows), -(-n // self.columns)
-        total = batch * tiles[0] * tiles[1] * k_blocks
-        least, longer = divmod(total, self.clusters)
+        count = batch * tiles[0] * tiles[1]
+        least, longer = divmod(count % self.clusters * k_blocks, self.clusters)
         starts = [part * least + min(part, longer) for part in range(self.clusters)]
-        for index in range(batch * tiles[0] * tiles[1]):
+        for index in range(count):
             matrix, tile = divmod(index, tiles[0] * tiles[1])
             row, column = self._place(tile, *tiles)
             first = index * k_blocks

@@ -130,6 +130,19 @@ def test_strides_of_x_and_of_the_result(row):
 
 
 @KERNELS
+def test_a_result_by_columns_fills_every_box_of_a_tile(row):
+    """Its rows are columns of the kernel's result, which are stored in boxes of 64 or of 32."""
+    dtype, formats, limit = kernel(row)
+    columns = row.tile[0] if row.gemv else row.tile[1]
+    x, packed = make(formats[0], min(2 * columns, limit), 128, 136, dtype)
+    whole = exact_product(x, packed).to(dtype)
+    out = torch.full_like(whole.t().contiguous(), float("nan")).t()
+    words = packed.order._asdict()
+    torch.ops.tcgemm.packed_mm.out(x, packed.arranged(), kernel_name=row.name, **words, out=out)
+    assert torch.equal(out, whole)
+
+
+@KERNELS
 def test_epilogue(row):
     dtype, formats, limit = kernel(row)
     x, packed = make(formats[0], min(24, limit), 512, 200, dtype)

@@ -1,7 +1,7 @@
 // The sum of the slices of k that the CTAs of a cooperative launch have computed, through L2. A CTA
 // stores the sums of its slices (kernels/sm90/grid_walk.cuh) and waits for the whole grid. With
-// EpiloguePath::slices it then adds its part of all tiles. With stream-K and EpiloguePath::columns
-// the CTA that has the first slice of a tile keeps its sums in registers, and adds the others.
+// EpiloguePath::slices it then adds its part of all tiles. The other kernels with stream-K keep the
+// sums of the first slice of a tile in registers, and add the others.
 // docs/dev/kernels/few-rows.md has the other ways that were measured.
 #pragma once
 
@@ -57,39 +57,60 @@ struct GridSum {
   }
 
   // Adds the sums of the other slices of a tile to those of its first slice, which has this place.
-  // The other CTAs have stored theirs.
-  template <int kAll>
+  // The other CTAs have stored theirs. kRegistersAhead: the vectors of one part of the accumulators
+  // are added while those of the next part are loaded.
+  template <int kRegistersAhead, int kAll>
   __device__ static void add_others(const TmaParams& params, Cluster cluster, int place, int row,
                                     int col, int warpgroup, Register (&accumulators)[kAll]) {
-    static_assert(kAll == kConfig.n / 2);
-    constexpr int kAtOnce = 64;  // registers
+    static_assert(kAll == kConfig.n / 2 && kAll % (2 * kRegistersAhead) == 0);
+    constexpr int kParts = kAll / kRegistersAhead;
     ptx::wgmma_results(accumulators);
     if (row >= params.extent.m || col >= params.extent.n) return;
     const int warp = warpgroup * 4 + threadIdx.x / 32 % 4;
     const int tile = place - static_cast<int>(cluster.index());
     const std::int64_t pitch = std::int64_t(cluster.size()) * kConfig.slice_bytes();
-    const char* from = sums(params, cluster, place) + warp * kUnitBytes + threadIdx.x % 32 * 16;
+    const char* from =
+        sums(params, cluster, place) + warp * kUnitBytes + threadIdx.x % 32 * 16 + pitch;
+    int left = SlicesOfTile(params.slices, tile).count - 1;
+    if (left == 0) return;
+    uint4 words[2][kRegistersAhead / 4];
+    const auto load = [&](const char* slice, int part) {
+#pragma unroll
+      for (int i = 0; i < kRegistersAhead / 4; ++i)
+        words[part % 2][i] = __ldcg(
+            reinterpret_cast<const uint4*>(slice + vector_offset(part * kRegistersAhead + i * 4)));
+    };
+    load(from, 0);
 #pragma unroll 1
-    for (int left = SlicesOfTile(params.slices, tile).count - 1; left > 0; --left) {
-      from += pitch;
+    for (; left > 0; --left) {
 #pragma unroll
-      for (int first = 0; first < kAll; first += kAtOnce) {
-        uint4 words[kAtOnce / 4];
+      for (int part = 0; part < kParts; ++part) {
+        if (part + 1 < kParts)
+          load(from, part + 1);
+        else if (left > 1)
+          load(from + pitch, 0);
 #pragma unroll
-        for (int i = first; i < first + kAtOnce && i < kAll; i += 4)
-          words[(i - first) / 4] = __ldcg(reinterpret_cast<const uint4*>(from + vector_offset(i)));
-#pragma unroll
-        for (int i = first; i < first + kAtOnce && i < kAll; i += 4)
-          tile::add_vector(&accumulators[i], words[(i - first) / 4]);
+        for (int i = 0; i < kRegistersAhead / 4; ++i)
+          tile::add_vector(&accumulators[part * kRegistersAhead + i * 4], words[part % 2][i]);
       }
+      from += pitch;
     }
   }
 
-  // Waits until all CTAs have stored their sums. Each consumer warp calls it.
+  // Waits until all CTAs have stored their sums. Each consumer warp calls it, or arrive().
   __device__ static void wait(int warp) {
     ptx::named_barrier_sync(kConsumers, kWarps * 32);
-    if (warp == 0 && threadIdx.x % 32 == 0) ptx::grid_sync();
+    if (warp == 0 && threadIdx.x % 32 == 0) {
+      ptx::GridBarrier barrier;
+      barrier.arrive();
+      barrier.wait();
+    }
     ptx::named_barrier_sync(kConsumers, kWarps * 32);
+  }
+  // Of a CTA that needs no sums of the others.
+  __device__ static void arrive(int warp) {
+    ptx::named_barrier_sync(kConsumers, kWarps * 32);
+    if (warp == 0 && threadIdx.x % 32 == 0) ptx::GridBarrier().arrive();
   }
 
   // Adds and stores the units of this CTA. Each consumer warp calls it, after wait(). smem_d: the

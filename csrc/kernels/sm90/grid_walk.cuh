@@ -10,7 +10,7 @@
 namespace tcgemm::sm90 {
 
 // The tiles of a cluster. kDivides: cluster i has slice i % count of tile i / count. Else it has
-// whole tiles. With stream-K it has the end of a tile and the beginning of the next one:
+// whole tiles. With stream-K it has the end of a tile and the beginning of the next one first:
 //
 //   k-blocks   | tile 0            | tile 1            | tile 2            |
 //   clusters   | 0           | 1           | 2           | 3           | 4 ..
@@ -21,45 +21,49 @@ namespace tcgemm::sm90 {
 template <bool kDivides>
 class GridWalk {
  public:
-  // `blocks`: the k-blocks of a tile.
-  __device__ GridWalk(const TmaParams& params, std::uint32_t cluster, int blocks)
+  __device__ GridWalk(const TmaParams& params, std::uint32_t cluster)
       : slices_(params.slices),
         cluster_(cluster),
         place_(cluster),
-        left_(1),
+        slices_left_(0),
         k_block_(0),
-        k_blocks_(blocks),
-        walk_(params.tiling, first_tile(blocks)) {}
+        k_blocks_(tile_blocks()),
+        walk_(params.tiling, first_tile()) {}
 
-  __device__ bool done() const { return left_ == 0 || walk_.done(); }
+  // Kernels that add slices only in memory have no whole tiles.
+  __device__ bool done() const { return slices_left_ == 0 && (kDivides || walk_.done()); }
   __device__ void advance() {
-    walk_.advance();
-    if (!kDivides && !slices_.stream_k) return;
+    if (slices_left_ == 0) return walk_.advance();
+    const bool has_next = --slices_left_ > 0;
     ++place_;
-    --left_;
     k_block_ = 0;
-    k_blocks_ = slices_.size(cluster_) - k_blocks_;
+    k_blocks_ = has_next ? slices_.size(cluster_) - k_blocks_ : tile_blocks();
+    walk_.seek(has_next ? place_ - cluster_ : slices_.stream_tiles + cluster_);
   }
 
   __device__ tile::TileCoord tile() const { return walk_.tile(); }
   __device__ int k_block() const { return k_block_; }
   __device__ int k_blocks() const { return k_blocks_; }
   __device__ int place() const { return place_; }
+  // Of this tile and the next ones, those of which the cluster has a slice.
+  __device__ int slices_left() const { return slices_left_; }
 
  private:
-  __device__ std::uint32_t first_tile(int blocks) {
+  __device__ int tile_blocks() const { return slices_.tile_blocks.value; }
+  __device__ std::uint32_t first_tile() {
     if (slices_.stream_k) {
       const int first = slices_.first(cluster_), size = slices_.size(cluster_);
       const std::uint32_t tile = slices_.tile_blocks.quotient(first);
-      k_block_ = first - tile * blocks;
-      k_blocks_ = min(size, blocks - k_block_);
-      left_ = size > k_blocks_ ? 2 : 1;
+      k_block_ = first - tile * tile_blocks();
+      k_blocks_ = min(size, tile_blocks() - k_block_);
+      slices_left_ = size > k_blocks_ ? 2 : 1;
       place_ += tile;
       return tile;
     }
     if (!kDivides) return cluster_;
     const std::uint32_t tile = slices_.divisor.quotient(cluster_);
     const int slice = cluster_ - tile * slices_.count;
+    slices_left_ = 1;
     k_block_ = slices_.first(slice);
     k_blocks_ = slices_.size(slice);
     return tile;
@@ -67,7 +71,7 @@ class GridWalk {
 
   const Slices& slices_;
   const std::uint32_t cluster_;
-  int place_, left_, k_block_, k_blocks_;
+  int place_, slices_left_, k_block_, k_blocks_;
   tile::TileWalk walk_;
 };
 

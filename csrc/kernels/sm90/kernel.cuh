@@ -35,7 +35,7 @@ struct Gemm {
   using WarpEpilogue = FragmentEpilogue<kConfig, kPath>;
   static constexpr bool kStoresColumns = WarpEpilogue::kStoresColumns;
   static constexpr bool kAddsInGrid = kPath == EpiloguePath::slices;
-  static constexpr bool kStreamsK = kPath == EpiloguePath::columns && kConfig.streams_k();
+  static constexpr bool kStreamsK = kConfig.streams_k_in(kPath);
   static constexpr bool kAddsInCluster =
       kConfig.sums_in_cluster() && kPath != EpiloguePath::columns && !kAddsInGrid;
   // The rolled epilogue reads the bias and the scales from global memory.
@@ -78,13 +78,13 @@ struct Gemm {
   // divide k.
   static constexpr bool kHasConsumerForLayout = kConfig.has_packed_weight() &&
                                                 !kConfig.is_packed_mma() &&
-                                                (kConfig.k_groups() > 1 || kConfig.n > 128);
+                                                (kConfig.k_groups() > 1 || kConfig.n > 160);
 
   // `warp` counts the consumer warps.
   __device__ static void add_in_grid(const TmaParams& params, const SharedStorage<kConfig>& shared,
                                      Cluster cluster, int warp) {
-    if (params.grid_steps == GridSteps::store) return;
-    if (params.grid_steps == GridSteps::all)
+    if (params.slices.steps == GridSteps::store) return;
+    if (params.slices.steps == GridSteps::all)
       GridSum<kConfig>::wait(warp);
     else
       Frame::finish_start(cluster);
@@ -98,32 +98,55 @@ struct Gemm {
     int matrix;   // of the operands
     int k_block;  // the first one
     int k_blocks;
-    int place = 0;  // of the sums in memory: GridWalk
+    // GridWalk
+    int place = 0;  // of the sums in memory
+    int slices_left = 0;
+
+    __device__ bool is_first_slice() const { return slices_left > 0 && k_block == 0; }
+    __device__ bool is_later_slice() const { return slices_left > 0 && k_block > 0; }
   };
+
+  // Does this launch compute the tile? If k is divided in two steps, one launch stores the later
+  // slices, and the next one has the first slices and the whole tiles.
+  __device__ static bool is_computed(const TmaParams& params, const Tile& tile) {
+    const GridSteps steps = params.slices.steps;
+    return steps == GridSteps::all || (steps == GridSteps::store) == tile.is_later_slice();
+  }
+
+  // The slice of a tile whose sum a cluster, or another kernel, adds to others.
+  __device__ static void divide(const TmaParams& params, Cluster cluster, Tile& tile) {
+    if (!kConfig.has_slices() || (kStreamsK && params.slices.stream_k)) return;
+    const int slice = params.slices.slice(tile.batch, cluster.slice);
+    tile.matrix = params.slices.matrix(tile.batch);
+    tile.k_block = params.slices.first(slice);
+    if constexpr (kStreamsK) tile.k_blocks = params.slices.size(slice);
+  }
 
   // Calls visit(tile, advance) for each tile of this CTA: Frame::for_each_tile.
   template <class Visit>
   __device__ __forceinline__ static void for_each_tile(const TmaParams& params, Cluster cluster,
                                                        const Visit& visit) {
     if constexpr (kAddsInGrid || kStreamsK) {
-      if (params.grid_steps == GridSteps::add) return;
-      GridWalk<kAddsInGrid> walk(params, cluster.index(), Frame::k_blocks(params));
+      if (kAddsInGrid && params.slices.steps == GridSteps::add) return;
+      GridWalk<kAddsInGrid> walk(params, cluster.index());
       while (!walk.done()) {
         const tile::TileCoord at = walk.tile();
-        visit(Tile{Frame::row(at, cluster), Frame::col(at, cluster), at.batch, at.batch,
-                   walk.k_block(), walk.k_blocks(), walk.place()},
-              [&] { walk.advance(); });
+        Tile tile{
+            Frame::row(at, cluster), Frame::col(at, cluster), at.batch,     at.batch,
+            walk.k_block(),          walk.k_blocks(),         walk.place(), walk.slices_left()};
+        if constexpr (!kAddsInGrid) divide(params, cluster, tile);
+        if (kAddsInGrid || is_computed(params, tile))
+          visit(tile, [&] { walk.advance(); });
+        else
+          walk.advance();
       }
     } else {
-      const auto visit_tile = [&](int row, int col, int batch, int k_blocks,
-                                  const auto& advance) __attribute__((always_inline)) {
-        Tile tile{row, col, batch, batch, 0, k_blocks};
-        if constexpr (kConfig.has_slices()) {
-          tile.matrix = params.slices.matrix(batch);
-          tile.k_block = params.slices.first(params.slices.slice(batch, cluster.slice));
-        }
-        visit(tile, advance);
-      };
+      const auto visit_tile = [&](int row, int col, int batch, int k_blocks, const auto& advance)
+                                  __attribute__((always_inline)) {
+                                    Tile tile{row, col, batch, batch, 0, k_blocks};
+                                    divide(params, cluster, tile);
+                                    visit(tile, advance);
+                                  };
       Frame::for_each_tile(params, cluster, visit_tile);
     }
   }
@@ -265,7 +288,7 @@ struct Gemm {
         kPath == EpiloguePath::columns ? kConfig.store_columns() : kStoreColumns;
     const auto store_tile = [&](const Tile& tile, const auto& advance) {
       // With stream-K the CTA of the first slice of a tile stores the result.
-      const int blocks = kStreamsK && tile.k_block > 0 ? 0 : kConfig.m64_blocks;
+      const int blocks = tile.is_later_slice() ? 0 : kConfig.m64_blocks;
       for (int i = 0; i < blocks; ++i)
         store_warp.store<kConfig.n, kBufferColumns>(
             tile.row + (warpgroup * kConfig.m64_blocks + i) * 64, tile.col, tile.batch);
@@ -291,7 +314,6 @@ struct Gemm {
     // The warpgroup's rows of a tile; pingpong: the whole tile, which is every second one.
     const int rows_before = kConfig.pingpong ? 0 : warpgroup * kConfig.m64_blocks * 64;
     int tile_index = 0;
-    [[maybe_unused]] bool waits = params.slices.stream_k;
     if constexpr (kConfig.terms() > 1) {
       Frame::finish_start(cluster);
       if (!Mainloop::decided(params)) return;
@@ -348,13 +370,20 @@ struct Gemm {
       if constexpr (kConfig.terms() > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
       if constexpr (kStreamsK) {
-        if (params.slices.stream_k) {
-          using Sum = GridSum<kConfig>;
-          if (tile.k_block > 0)
-            return Sum::store(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
-          Sum::wait(warpgroup * 4 + warp);
-          waits = false;
-          Sum::add_others(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
+        using Sum = GridSum<kConfig>;
+        const bool at_once = params.slices.steps == GridSteps::all;
+        if (tile.is_later_slice()) {
+          Sum::store(params, cluster, tile.place, row, col, warpgroup, accumulators[0]);
+          if (at_once && tile.slices_left == 1) Sum::arrive(warpgroup * 4 + warp);
+          return;
+        }
+        if (tile.is_first_slice()) {
+          if (at_once) Sum::wait(warpgroup * 4 + warp);
+          // The rolled kernel has registers for few, and so has a tile with 128 accumulators.
+          constexpr int kParts = kConfig.n == 256 ? 4 : 2;
+          constexpr int kAhead = kConfig.n / 2 / kParts / (kPath == EpiloguePath::rolled ? 2 : 1);
+          Sum::template add_others<kAhead>(params, cluster, tile.place, row, col, warpgroup,
+                                           accumulators[0]);
         }
       }
       if constexpr (kAddsInGrid) {
@@ -369,9 +398,9 @@ struct Gemm {
         if (adds_slices) ClusterSum<kConfig>::end();
     };
     for_each_tile(params, cluster, compute_tile);
-    // A CTA without the first slice of a tile has no result to store.
+    // In one of two launches of stream-K a CTA may have no tile. The other warps wait for this one.
     if constexpr (kStreamsK)
-      if (waits) GridSum<kConfig>::wait(warpgroup * 4 + warp);
+      if (is_first_tile) Frame::finish_start(cluster);
     if (k_group == 0) WarpEpilogue::finish(params, warpgroup);
   }
 };
