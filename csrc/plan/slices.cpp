@@ -17,12 +17,13 @@ struct Tile {
 constexpr Tile kTiles[] = {{64, 32}, {64, 48}, {64, 64}, {64, 128}, {128, 128}, {128, 256}};
 // The 2:4 operand, or the packed weight, is the first.
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};
-constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 256}};
+constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 128}};
 
 // Few slices, which a cluster adds, pay off even if they do not fill the GPU.
 constexpr int kClusterCounts[] = {2, 3, 4, 6};
 constexpr std::int64_t kTileElements = 64 * 64;
 constexpr std::int64_t kPackedTileElements = 128 * 64;
+constexpr std::int64_t kWidePackedTileElements = 128 * 128;  // the widest that a cluster adds
 
 constexpr std::int64_t kBlockBytes = 128;  // of k: GemmConfig::row_bytes
 constexpr std::int64_t kLeastBlocks = 4;   // k-blocks of a slice
@@ -38,7 +39,10 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
   most_ = std::min<std::int64_t>(
       kMostSlices, ceil_div(problem.k * bits(problem.input_a) / 8, kBlockBytes) / kLeastBlocks);
   const auto elements = std::max<std::int64_t>(1, problem.batch * problem.m * problem.n);
-  const std::int64_t tile = problem.has_packed_weight() ? kPackedTileElements : kTileElements;
+  const std::int64_t rows = problem.has(Slot::packed_b) ? problem.m : problem.n;
+  const std::int64_t tile = !problem.has_packed_weight() ? kTileElements
+                            : rows <= 64                 ? kPackedTileElements
+                                                         : kWidePackedTileElements;
   for (const int count : kClusterCounts)
     if (count <= device.multiprocessors * tile / elements) add(count);
   const auto fill = [&](const auto& tiles, std::int64_t rows, std::int64_t columns) {

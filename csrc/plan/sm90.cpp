@@ -7,6 +7,7 @@
 
 #include "plan/candidate.h"
 #include "plan/memory.h"
+#include "plan/packed.h"
 #include "plan/slices.h"
 #include "plan/store_path.h"
 
@@ -64,17 +65,16 @@ constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; n
 constexpr double kNarrowBlock = 260;
 constexpr double kGroupedNarrowBlock = 210;  // for none, where two stages share their barriers
 constexpr double kNarrowColumn = 0.25;
-constexpr double kPackedCluster = 1.06;  // factor of a k-block with a packed weight in clusters
-constexpr double kOneWide = 1.08;        // factor of a k-block of 64x256: one warpgroup issues it
-constexpr double kThreeStages = 1.05;    // factor where a tile leaves space for three stages
-constexpr double kTraffic = 0.025;       // loads cost power even if their time is hidden
-constexpr double kKeptShare = 0.17;      // share of L2 in which b stays beside a larger result
-constexpr double kAddSlices = 3.0;       // microseconds: the kernel that adds slices, without data
-constexpr double kAddSlice = 0.045;      // microseconds for each slice
-constexpr double kGridAdds = 2.6;        // kAddSlices where the grid adds
-constexpr double kStreamParts = 1.5;     // times that a CTA fills and stores with stream-K
-constexpr double kStreamAlone = 1.3;     // factor of the loads of stream-K without clusters
-constexpr double kAddColumns = 3.35;     // the same two where the sums lie by columns
+constexpr double kOneWide = 1.08;      // factor of a k-block of 64x256: one warpgroup issues it
+constexpr double kThreeStages = 1.05;  // factor where a tile leaves space for three stages
+constexpr double kTraffic = 0.025;     // loads cost power even if their time is hidden
+constexpr double kKeptShare = 0.17;    // share of L2 in which b stays beside a larger result
+constexpr double kAddSlices = 3.0;     // microseconds: the kernel that adds slices, without data
+constexpr double kAddSlice = 0.045;    // microseconds for each slice
+constexpr double kGridAdds = 2.6;      // kAddSlices where the grid adds
+constexpr double kStreamParts = 1.5;   // times that a CTA fills and stores with stream-K
+constexpr double kStreamAlone = 1.3;   // factor of the loads of stream-K without clusters
+constexpr double kAddColumns = 3.35;   // the same two where the sums lie by columns
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
@@ -119,7 +119,7 @@ double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
   if (!config.has_packed_weight()) return kClusterAdds + kClusterAddsSlice * (launch.slices - 2);
-  return launch.slices * (config.n == 64 ? 0.45 : config.n == 32 ? 0.35 : 0.25);
+  return launch.slices * (config.n == 32 ? 0.35 : 0.25);
 }
 
 // Clocks in which a CTA of a cluster receives and adds the sums of its warps.
@@ -174,23 +174,6 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
   return factor;
 }
 
-// Does a multiprocessor have two CTAs, where it can? The CTAs of a cluster of four are close
-// together.
-bool shares_multiprocessor(const LaunchConfig& launch, const Device& device) {
-  return launch.grid > device.multiprocessors || (launch.cluster_adds && launch.slices > 2);
-}
-
-// The fewest clocks of a k-block with a packed weight, which is decoded: measured on an H200 and an
-// H100. `shared`: two CTAs share a multiprocessor, which is as fast as one of them.
-double packed_block(const GemmConfig& config, const Device& device, bool shared) {
-  const double microseconds = config.n == 256   ? 0.56
-                              : config.n == 128 ? 0.335
-                              : config.n == 64  ? 0.24
-                              : config.n == 32  ? (shared ? 0.5 : 0.28)
-                                                : (shared ? 0.41 : 0.22);
-  return microseconds * device.hopper.clock * kFastClock;
-}
-
 // Has the kernel the constants kOther...?
 bool has_other_clocks(const GemmConfig& config) {
   return (!config.shares_a() && !config.is_rs()) || config.input == DType::b1;
@@ -205,8 +188,9 @@ bool has_general_terms(const Problem& problem, bool scales) {
          (scaled && bits(problem.input_a) != 8);
 }
 
-// Clocks to store an element of the tile.
+// Clocks to store a tile.
 double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePath path) {
+  const double area = double(config.tile_m()) * config.tile_n();
   const bool scales = problem.has_any(kOperandScales), rolled = path == EpiloguePath::rolled;
   // The constants fitted for f16 and bf16 operands include f32 results.
   const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
@@ -220,7 +204,7 @@ double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePa
     clocks += rolled ? kRolledActivation : loops ? kColumnsActivation : kActivationStore;
   if (!loops && (problem.has(Slot::c) || problem.has(Slot::residual))) clocks += kAddendStore;
   if (config.warpgroups == 1 && config.terms() == 1) clocks *= kOneStore;
-  return clocks * (config.pingpong ? kPingpongStore : 1.0);
+  return area * (clocks * (config.pingpong ? kPingpongStore : 1.0));
 }
 
 // The share of the tiles whose rows begin with a line. Tiles of an MN-major operand lie side by
@@ -285,7 +269,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   // CTAs of stream-K are at different k, so those that are alone ask L2 for lines of their own.
   const double alone = launch.stream_k && cluster.size() == 1 ? kStreamAlone : 1.0;
   const double load = alone * bytes_in / device.hopper.l2_bytes_per_clock;
-  const double store = area * store_clocks(config, problem, launch.epilogue_path);
+  const double store = store_clocks(config, problem, launch.epilogue_path);
   const bool is_other = has_other_clocks(config), is_grouped = config.group_stages() > 1;
   const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
                           : is_other      ? kOtherBlockOverhead
@@ -301,7 +285,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const bool is_narrow = config.n <= 96 && config.terms() == 1 && !config.is_sparse();
   const double least =
       config.has_packed_weight()
-          ? packed_block(config, device, shares_multiprocessor(launch, device))
+          ? packed_mma_block(config, launch, device) * device.hopper.clock * kFastClock
       : is_narrow ? (is_grouped ? kGroupedNarrowBlock : kNarrowBlock) + kNarrowColumn * config.n
                   : 0.0;
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
@@ -345,10 +329,11 @@ bool may_share(const GemmConfig& config, const Problem& problem, ClusterShape sh
 }
 
 // Is the cluster tried where no name asks for it? Clusters of four took 1.4 times as long with 2:4
-// operands (docs/dev/kernels/sm90-sparse.md).
+// operands (docs/dev/kernels/sm90-sparse.md), and no load bounds the wgmma of a packed weight.
 bool is_searched(const GemmConfig& config, const ClusterChoice& choice, std::int64_t rows,
                  std::int64_t columns) {
-  const std::int64_t largest = std::min<std::int64_t>(rows, config.is_sparse() ? 2 : 8);
+  const int most = is_packed_wgmma(config) ? 1 : config.is_sparse() ? 2 : 8;
+  const std::int64_t largest = std::min<std::int64_t>(rows, most);
   return choice.searched && choice.shape.m <= largest && choice.shape.n <= columns;
 }
 
@@ -421,6 +406,7 @@ double cluster_sum_time(const GemmConfig& config, const LaunchConfig& launch,
 
 double add_slices_time(const GemmConfig& config, const Problem& problem, const Device& device,
                        const LaunchConfig& launch) {
+  if (is_packed_wgmma(config)) return packed_sum_time(config, problem, launch);
   const int slices = launch.stored_slices();
   if (slices == 1) return 0;
   const double l2_rate =
@@ -485,8 +471,13 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
       launch.epilogue_path = EpiloguePath::slices;
       launch.store_path = store_path_of_sums(problem);
     }
-    launch.microseconds = kernel_time(config, stored, device, operands, launch);
-    launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
+    if (is_packed_wgmma(config)) {
+      const double store = store_clocks(config, stored, launch.epilogue_path);
+      launch.microseconds = packed_time(config, stored, device, launch, store, least_bytes);
+    } else {
+      launch.microseconds = kernel_time(config, stored, device, operands, launch);
+      launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
+    }
     if (launch.microseconds < best.microseconds) best = launch;
   }
   if (best.grid == 0) return std::nullopt;  // no such cluster

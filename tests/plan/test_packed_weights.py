@@ -73,6 +73,32 @@ def test_a_small_weight_has_few_slices():
         assert plan.cluster_adds and 4 <= plan.slices <= 8
 
 
+@pytest.mark.parametrize(
+    ("format", "rows", "columns", "depth", "tile", "way"),
+    (
+        ("int4", 96, 4096, 14336, 128, "stream"),  # 29.0 us, and 33.3 with four slices
+        ("int4", 102, 11520, 6912, 128, "stream"),  # 36.2 us, and 40.5 with whole tiles
+        ("int4", 320, 4096, 4096, 160, "stream"),  # 23.6 us, and 26.0 with two slices
+        ("int4", 384, 28672, 4096, 192, "stream"),  # 127.5 us, and 138.1 with whole tiles
+        ("int8", 407, 12160, 8448, 256, "stream"),  # 158 us, and 168 with 160 columns
+        ("int4", 320, 6144, 4096, 160, "whole"),  # 28.1 us, and 29.9 with stream-K
+        ("int4", 384, 6144, 4096, 192, "whole"),  # 31.6 us, and 33.4 with stream-K
+        ("int4", 256, 6144, 4096, 128, "whole"),  # 24.5 us, and 25.3 with stream-K
+        ("int4", 160, 4096, 4096, 128, "cluster"),  # 16.5 us, and 18.0 with 64 columns
+        ("int4", 256, 4096, 14336, 128, "cluster"),  # 46.1 us, and 54.8 with slices of 256 columns
+    ),
+)
+def test_more_than_64_rows_have_the_fastest_measured_kernel(
+    format, rows, columns, depth, tile, way
+):
+    group = 128 if format == "int4" else None
+    x = torch.empty(rows, depth, dtype=torch.bfloat16)
+    plan = tcgemm.explain(x, packed_zeros(columns, depth, format, group).t(), device=H200)
+    assert f"_f32_128x{tile}x64" in plan.kernel and plan.cluster == 1
+    taken = "stream" if plan.stream_k else "cluster" if plan.cluster_adds else "whole"
+    assert taken == way and (plan.slices > 1) == (way != "whole")
+
+
 def test_a_table_is_filled_by_few_warps():
     """The start of a CTA with a table takes longer with 16 warps than with eight."""
     x = torch.empty(1, 4096, dtype=torch.bfloat16)
