@@ -126,6 +126,9 @@ inline constexpr ConfigFamily kFamilies[] = {
     {sm80, packed, kWeights, kSm80Packed},
     {sm80, packed_gemv, kWeights, kSm80PackedGemv},
     {sm90a, packed_gemv, kWeights, kSm90PackedGemvClusters},
+    {sm90a, thin, kBf16, kSm90Thin},
+    {sm90a, thin, kF16, kSm90Thin},
+    {sm90a, thin, kF32, kSm90Thin},
 };
 
 // Columns of MN-major b come in boxes of 64.
@@ -178,8 +181,8 @@ static_assert(
 
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
-// _bf16x3, _sparse, _pingpong, _gemv, _packed4, _packed8, _mma, and _c2 for a cluster of two that
-// divides k.
+// _bf16x3, _sparse, _pingpong, _gemv, _thin, _packed4, _packed8, _mma, and _c2 for a cluster of
+// two that divides k.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -222,6 +225,7 @@ constexpr ConfigName name(const GemmConfig& config) {
     case Mainloop::promoted:
     case Mainloop::block_scaled:
     case Mainloop::sparse:
+    case Mainloop::thin:
     case Mainloop::gemv: result.add("_", name(config.mainloop)); break;
   }
   return result;

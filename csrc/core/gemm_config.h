@@ -36,6 +36,10 @@ inline constexpr int kStoreColumns = 2 * kStagingBytes / 128;
 // The rows of the widest tile of a GEMV kernel. For more of them it is not tried.
 inline constexpr int kMostGemvRows = 32;
 
+// The columns and the k of the widest thin tile.
+inline constexpr int kMostThinColumns = 64;
+inline constexpr int kMostThinDepth = 64;
+
 // A tile is tile_m x tile_n of the result and tile_k of depth in one stage:
 //
 //   sm90a  warpgroups * m64_blocks * 64 rows: each warpgroup owns m64_blocks wgmma rows, n wide;
@@ -108,6 +112,7 @@ struct GemmConfig : TileShape {
   constexpr bool is_gemv() const {
     return mainloop == Mainloop::gemv || mainloop == Mainloop::packed_gemv;
   }
+  constexpr bool is_thin() const { return mainloop == Mainloop::thin; }
   // 0: no GEMV kernel.
   constexpr int gemv_cluster() const { return is_gemv() ? gemv_ctas : 0; }
   // The sums of the columns that a CTA stores, from each CTA of its cluster. A sum has at most 8
@@ -183,7 +188,7 @@ struct GemmConfig : TileShape {
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
   // with cp.async, any strides and alignment (CpAsyncParams).
   constexpr bool uses_tma() const {
-    return arch == Arch::sm90a && mainloop != Mainloop::fp64 && !is_gemv();
+    return arch == Arch::sm90a && mainloop != Mainloop::fp64 && !is_gemv() && !is_thin();
   }
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
   // must be whole before they are rescaled.
@@ -260,7 +265,10 @@ struct GemmConfig : TileShape {
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
   // leave space for 64.
   constexpr int row_bytes() const { return terms() == kBf16Terms ? 64 : 128; }
-  constexpr int tile_k() const { return row_bytes() * 8 / bits(input); }
+  // All of k in a thin kernel.
+  constexpr int tile_k() const {
+    return is_thin() ? kMostThinDepth : row_bytes() * 8 / bits(input);
+  }
   // The same in elements, or in bytes if the type is sub-byte: TMA has no sub-byte types.
   constexpr int box_k() const { return is_subbyte(input) ? row_bytes() : tile_k(); }
   // A row of A. The values of a 2:4 operand take half, and have metadata. A packed weight has
@@ -297,17 +305,19 @@ struct GemmConfig : TileShape {
   // CTAs that ptxas leaves registers for. With a packed weight several hide the start and the end
   // of one of few rows, and the time that the others take to decode.
   constexpr int least_ctas() const {
+    if (is_thin()) return input == DType::f32 ? (n > 32 ? 3 : 4) : (n > 32 ? 5 : 6);
     if (!has_packed_weight() || warpgroups > 2) return 1;
     if (is_gemv())
       return std::max(gemv_ctas > 1 ? 2 : 1, 2 / warpgroups * (4 - gemv_rows * n / 256));
     return arch == Arch::sm80 || is_packed_mma() ? 2 : 1;
   }
-  constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv(); }
+  constexpr bool has_producer() const { return arch == Arch::sm90a && !is_gemv() && !is_thin(); }
   constexpr int threads() const { return 128 * (warpgroups + (has_producer() ? 1 : 0)); }
   constexpr int pad() const { return accumulator == DType::f64 ? kPadBytes / bytes(input) : 0; }
   // The bytes that a stage is filled with. A stage starts at a multiple of 1024 bytes, as swizzles
   // require. A GEMV kernel has a stage of its own for each warp.
   constexpr int loaded_bytes() const {
+    if (is_thin()) return tile_n() * tile_k() * (accumulator == DType::f64 ? 8 : bytes(input));
     if (is_gemv() && has_packed_weight())
       return warpgroups * 4 *
              (tile_m() * row_bytes() + packed_code_bytes(tile_n()) + packed_scale_bytes(tile_n()));

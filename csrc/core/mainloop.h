@@ -5,8 +5,8 @@
 
 namespace tcgemm {
 
-// How a kernel multiplies the operands of a tile. Each one is a header of sm90/, sm80/ or gemv/,
-// which instances.cu of the folders sm90 and sm80 names.
+// How a kernel multiplies the operands of a tile. Each one is a header of sm90/, sm80/, gemv/ or
+// thin/, which instances.cu of the folders sm90 and sm80 names.
 enum class Mainloop : std::uint8_t {
   dense,         // both operands from shared memory (SS: this and RS are the names of CUTLASS)
   rs,            // A from registers (RS), transposed on the way
@@ -19,12 +19,13 @@ enum class Mainloop : std::uint8_t {
   fp64,          // FP64, or FP32 accumulated as FP64
   gemv,          // mma.sync for tiles of few rows, whose warps divide k
   packed_gemv,   // the same where B is a packed weight
+  thin,          // mma.sync for many rows, few columns and a short k
 };
 
 constexpr const char* name(Mainloop mainloop) {
-  constexpr const char* names[] = {"dense",  "rs",         "promoted",   "block_scaled",
-                                   "sparse", "split_fp32", "packed",     "packed_mma",
-                                   "fp64",   "gemv",       "packed_gemv"};
+  constexpr const char* names[] = {"dense",  "rs",         "promoted",    "block_scaled",
+                                   "sparse", "split_fp32", "packed",      "packed_mma",
+                                   "fp64",   "gemv",       "packed_gemv", "thin"};
   return names[static_cast<int>(mainloop)];
 }
 

@@ -137,6 +137,9 @@ inline constexpr TileShape kSm90PackedGemv[] = {
     {.n = 32, .stages = 3, .gemv_rows = 16},
     {.warpgroups = 1, .n = 32, .stages = 3, .gemv_rows = 16},
     {.n = 32, .stages = 2, .gemv_rows = 32}};
+// Many rows, few columns and a short k: kernels/thin. A stage has all of b.
+inline constexpr TileShape kSm90Thin[] = {{.warpgroups = 1, .n = 32, .stages = 1},
+                                          {.warpgroups = 1, .n = 64, .stages = 1}};
 // On sm_80 a warp has 32 rows of the wide tiles, so that it reads the activation less often. 128
 // columns would spill. The stages and a table fit 99 KB.
 inline constexpr TileShape kSm80Packed[] = {

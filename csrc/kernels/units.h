@@ -47,7 +47,8 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   const bool is_hopper = config.arch == Arch::sm90a, packed = config.has_packed_weight();
   const bool promotes = config.promotes() && !is_hopper;  // the same header as dense
   Unit result{name(config.arch), name(promotes ? Mainloop::dense : config.mainloop)};
-  if (config.is_gemv() || config.is_packed_mma() || (packed && !is_hopper)) return result;
+  if (config.is_gemv() || config.is_thin() || config.is_packed_mma() || (packed && !is_hopper))
+    return result;
   result.input = type_class(config.input);
   if (packed) result.variant = config.weight_bits == 4 ? "4" : "8";
   if (path == EpiloguePath::columns) result.path = "columns";

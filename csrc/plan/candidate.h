@@ -1,5 +1,5 @@
-// One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp, fp64.cpp and gemv.cpp
-// model the kernels; select_kernel.cpp compares the candidates.
+// One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp, fp64.cpp, gemv.cpp and
+// thin.cpp model the kernels; select_kernel.cpp compares the candidates.
 #pragma once
 
 #include <algorithm>
@@ -40,12 +40,14 @@ struct CandidateOperands {
 
 // How k is divided: into slices, whose sums the CTAs of a cluster add, or of the grid, or another
 // kernel; or into equal parts of the k-blocks of all tiles (LaunchConfig::stream_k). Or the warps
-// of a GEMV kernel divide k, in a cluster of gemv_cluster CTAs; it is 0 for other kernels.
+// of a GEMV kernel divide k, in a cluster of gemv_cluster CTAs; it is 0 for other kernels. `thin`
+// asks for a kernel of few columns and a short k, which adds in an order of its own.
 struct Division {
   int slices = 1;
   bool cluster_adds = false;
   int gemv_cluster = 0;
   bool stream_k = false;
+  bool thin = false;
 };
 
 // The clusters of kernels that load by TMA. The searched ones are tried for every product, and a
@@ -77,6 +79,9 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      AskedCluster cluster, Division division);
+std::optional<LaunchConfig> fit_thin(const GemmConfig& config, const Problem& problem,
+                                     const Device& device, const CandidateOperands& operands,
+                                     AskedCluster cluster);
 std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      AskedCluster cluster);

@@ -196,6 +196,12 @@ Problem with_s8_inputs(Problem problem) {
   return problem;
 }
 
+// Are there thin kernels for the shape, in one of its orientations?
+bool may_be_thin(const Problem& problem) {
+  return problem.batch == 1 && problem.k <= kMostThinDepth &&
+         std::min(problem.m, problem.n) <= kMostThinColumns;
+}
+
 // The cheapest kernel, in both orientations.
 Search cheapest(const Problem& original, const Device& device, std::string_view filter,
                 Division division) {
@@ -210,7 +216,7 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const bool tries_both = original.has_packed_weight()
                               ? !asks_swapped
                               : may_swap && (asks_swapped || may_gain_from_swap(other_input) ||
-                                             other_rows <= kMostGemvRows);
+                                             other_rows <= kMostGemvRows || may_be_thin(original));
   const Search::OrientationFilter gains = asks_swapped     ? nullptr
                                           : filter.empty() ? gains_from_swap
                                                            : is_swapped_alone;
@@ -276,6 +282,11 @@ Division division_of_k(const Problem& problem, const Device& device) {
       least = microseconds;
       whole = gemv;
     }
+  }
+  if (const Division thin{.thin = true}; may_be_thin(problem)) {
+    const double microseconds = time(thin);
+    if (microseconds < least) whole = thin;
+    least = std::min(least, microseconds);
   }
   const Division best = fastest_division(whole, least, SliceCounts(problem, device), false, time);
   // Without a packed weight stream-K has two kernels, which multiply by two factors in different

@@ -65,6 +65,11 @@ struct AcceptedSignatures {
   }
 };
 
+// So many rows that thin tiles fill the GPU.
+bool suits_thin(const GemmConfig& config, const Problem& problem, const Device& device) {
+  return problem.m >= config.tile_m() * device.multiprocessors;
+}
+
 // One tile of rows, and a block of k for each warp: else other kernels are as fast.
 bool suits_gemv(const GemmConfig& config, const Problem& problem) {
   const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();
@@ -95,11 +100,11 @@ std::string supported_products(const Code& code, bool sparse) {
 
 // An RS kernel transposes a in registers, and stores a column-major result at full speed, as the
 // kernels with EpiloguePath::columns do, whose sums of slices have rows. A GEMV kernel has few
-// rows.
+// rows, and a thin one few columns.
 bool gains_from_swap(const GemmConfig& config, const Problem& problem, Division division) {
   if (config.has_kernel(EpiloguePath::columns))
     return division.slices == 1 && store_path(config, problem) == StorePath::tma_columns;
-  return config.is_rs() || config.is_gemv();
+  return config.is_rs() || config.is_gemv() || config.is_thin();
 }
 
 bool may_gain_from_swap(DType input) {
@@ -194,9 +199,12 @@ void Search::try_orientation(OrientedProblem oriented, OrientationFilter orienta
         !oriented.problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
       continue;
     if (config.is_gemv() && !names_one_row_ && !suits_gemv(config, oriented.problem)) continue;
-    if (config_filter_ != nullptr && !config_filter_(config)) continue;
-    if (filter_.empty() ? config.gemv_cluster() != division.gemv_cluster : !is_wanted(config))
+    if (config.is_thin() && !names_one_row_ && !suits_thin(config, oriented.problem, device_))
       continue;
+    if (config_filter_ != nullptr && !config_filter_(config)) continue;
+    const bool divides_so =
+        config.gemv_cluster() == division.gemv_cluster && config.is_thin() == division.thin;
+    if (filter_.empty() ? !divides_so : !is_wanted(config)) continue;
     for (int choice = 0; choice < 4; ++choice)
       if (oriented.choose(choice)) try_kernel(oriented, int(row));
   }
@@ -221,14 +229,16 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   if (division.slices > 1 && !config.has_slices()) return;
   if (division.stream_k && !config.streams_k()) return;
   std::optional<LaunchConfig> launch =
-      config.is_gemv() ? fit_gemv(config, problem, device_, operands, cluster_)
+      config.is_gemv()   ? fit_gemv(config, problem, device_, operands, cluster_)
+      : config.is_thin() ? fit_thin(config, problem, device_, operands, cluster_)
       : config.uses_tma()
           ? fit_sm90(config, problem, device_, operands, cluster_, division, least_bytes_)
       : config.arch == Arch::sm90a
           ? fit_fp64(config, problem, device_, operands, cluster_, division)
           : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
-  if (!config.is_gemv() && !config.uses_tma())  // fit_gemv and fit_sm90 count bytes
+  // fit_gemv, fit_thin and fit_sm90 count bytes.
+  if (!config.is_gemv() && !config.is_thin() && !config.uses_tma())
     launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
   launch->microseconds += add_slices_time(config, problem, device_, *launch);
   if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;

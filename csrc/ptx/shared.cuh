@@ -10,6 +10,10 @@ __device__ inline std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+__device__ inline void store_shared_f64(std::uint32_t address, double value) {
+  asm volatile("st.shared.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
+}
+
 __device__ inline double load_shared_f64(std::uint32_t address) {
   double value;
   asm volatile("ld.shared.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
@@ -30,6 +34,10 @@ __device__ inline std::uint32_t load_shared_b32(std::uint32_t address) {
 
 __device__ inline void store_shared_b32(std::uint32_t address, std::uint32_t word) {
   asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ inline void store_shared_pair(std::uint32_t address, const uint2& x) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(x.x), "r"(x.y) : "memory");
 }
 
 __device__ inline uint2 load_shared_pair(std::uint32_t address) {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tcgemm.emulate import gemv, rounding, table
+from tcgemm.emulate import gemv, rounding, table, thin
 from tcgemm.emulate.chains import BLOCK, Chain, slices_of
 from tcgemm.emulate.instruction import Promotion, columns_of
 from tcgemm.emulate.stream_k import StreamK
@@ -33,7 +33,8 @@ class Kernel(NamedTuple):
         row = self.row
         if row["accumulator"] == "f64":
             return table.rows()[self.gpu, FMA][0]
-        wgmma = row["arch"] == "sm90a" and not row["gemv"] and row["mainloop"] != "packed_mma"
+        with_mma = row["gemv"] or row["mainloop"] in ("packed_mma", "thin")
+        wgmma = row["arch"] == "sm90a" and not with_mma
         family = ("wgmma" if wgmma else "mma") + (".sp" if row["sparse"] else "")
         operands = (row["input"], row["input_b"])
         types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])
@@ -82,6 +83,8 @@ def of_floats(
     left, right = rounding.operand(values, mma.input), rounding.operand(b, mma.input_b)
     if row["gemv"]:
         total = gemv.sums(kernel, left, right)
+    elif row["mainloop"] == "thin":
+        total = thin.sums(kernel, left, right)
     else:
         columns = columns_of(mma, values, metadata)
         promotion = _promotion(mma, a, b, scale_a, scale_b) if row["promoted"] else None

@@ -84,8 +84,10 @@ def subbyte_rows():
 
 def every_row(sparse=False):
     """With dense operands, or with a sparse one. int4, bits and packed weights have other tests.
-    So have the rows for results by columns alone, which take no slices and no 32-bit results."""
+    So have thin kernels, which take few sizes, and the rows for results by columns alone, which
+    take no slices and no 32-bit results."""
     rows = [row for row in built_rows() if not row.weight_bits and row.input not in SUBBYTE]
+    rows = [row for row in rows if row.mainloop != "thin"]
     return [row for row in rows if bool(row.sparse) is sparse and not row.columns_only]
 
 

@@ -208,10 +208,13 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
     assert 0 < fields["grid"] <= blocks
     assert fields["epilogue_path"] in row["epilogue_paths"]
     assert fields["grid"] % cluster == 0
-    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64" and not row["gemv"]
+    thin = row["mainloop"] == "thin"
+    tma = row["arch"] == "sm90a" and row["accumulator"] != "f64" and not (row["gemv"] or thin)
     if row["gemv"]:
         assert cluster == (1 if tile_m == 8 else 2)
         assert fields["grid"] == blocks and k > 0
+    elif thin:
+        assert cluster == 1 and 0 < k <= row["tile"][2] and n <= row["tile"][1]
     elif row["arch"] == "sm90a":
         assert cluster in ((1, 2, 4, 8) if tma else (1,))
         resident = device["multiprocessors"]
@@ -230,7 +233,7 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
         "b": "T" if fields["repack_b"] else layout[0],
     }
     for name, letter in zip(("b", "a"), row["layout"], strict=True):
-        by_elements = types.k_major_only or row["gemv"]
+        by_elements = types.k_major_only or row["gemv"] or thin
         by_element = not tma and not fields[f"vector_{name}"] and by_elements
         # The layout of a single row is anybody's, and so are elements that are read one by one.
         assert majors[name] == letter or min(m, n, k) <= 1 or by_element

@@ -42,6 +42,10 @@
 #include "kernels/gemv/kernel.cuh"
 #include "kernels/gemv/packed.cuh"
 #define TCGEMM_TEMPLATES gemv::Gemv, gemv::PackedGemvMainloop
+#elif defined(TCGEMM_MAINLOOP_thin)
+#include "kernels/thin/kernel.cuh"
+#include "kernels/thin/mainloop.cuh"
+#define TCGEMM_TEMPLATES thin::Thin, thin::ThinMainloop
 #else
 #error "no mainloop of this folder"
 #endif
