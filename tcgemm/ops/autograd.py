@@ -22,8 +22,8 @@ The products are tcgemm's own, so higher derivatives follow. They accumulate in 
 also where the forward had an f16 accumulator, and use the forward's precision.
 
 The Function below is reached in two ways:
-- the public functions apply it directly (`call`), which takes the least host time in eager mode,
-  and for products with at most a bias PlainGemm, which keeps less;
+- the public functions apply it directly (`calls.call`), which takes the least host time in eager
+  mode, and for products with at most a bias PlainGemm, which keeps less;
 - it is the Autograd kernel of each operator, for torch.compile, for functorch's levels and for
   direct calls of torch.ops.tcgemm. torch.library.register_autograd serves reverse mode only: it
   silently returns a zero tangent in forward mode, and raises under torch.func.grad.
@@ -31,188 +31,43 @@ The Function below is reached in two ways:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.ops import direct, fused_backward, invariance
+from tcgemm.ops import calls, direct, fused_backward, invariance
 from tcgemm.ops._torch_private import (
     SingleLevelFunction,
     any_requires_grad,
     below_autograd,
     enable_single_level_autograd_function,
     forward_gradients,
-    in_dual_level,
-    is_gradient_batch,
     transforms_active,
     under_transform,
     unpack_dual,
 )
 from tcgemm.ops.direct import DENSE
-from tcgemm.ops.dtensor import joins_rows
 from tcgemm.ops.epilogue import Epilogue
 from tcgemm.ops.grad_checks import check_constants, check_operand
-from tcgemm.ops.grad_spec import GradSpec, form
-from tcgemm.ops.memory import raise_typed
-from tcgemm.ops.operators import ALL, MATMUL, WITH_Z, Operator
+from tcgemm.ops.grad_spec import GradSpec
+from tcgemm.ops.operand_gradients import needs_masked_grad, operand_gradients
+from tcgemm.ops.operators import ALL, WITH_Z, Operator
 
-_compiling = torch.compiler.is_compiling
 _grad_enabled = torch.is_grad_enabled
-
-
-def call(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue) -> Any:
-    """Runs an operator, outside torch.compile, with the least host time that this call allows."""
-    try:
-        if transforms_active():
-            return op.run(a, b, c, bias, residual, epilogue)  # its Autograd kernel differentiates
-        needs_gradient = _grad_enabled() and (
-            a.requires_grad
-            or b.requires_grad
-            or (bias is not None and bias.requires_grad)
-            or (residual is not None and residual.requires_grad)
-            or (c is not None and c.requires_grad)
-        )
-        if not needs_gradient:
-            result = direct.run(op, a, b, c, bias, residual, epilogue)
-            if result is not None:
-                return result
-        dual = in_dual_level()
-        if dual or needs_gradient:
-            if (
-                epilogue.activation is epilogue.out_dtype is c is residual is None
-                and not (dual or op.constant_names)
-                and type(a) in DENSE
-                and type(b) in DENSE
-                and a.dtype in DIFFERENTIABLE
-            ):
-                return plain_calls[op.name](op, a, b, bias, epilogue)
-            return _result(op, nodes[op.name].apply(op, a, b, c, bias, residual, epilogue))
-        with below_autograd():
-            return op.run(a, b, c, bias, residual, epilogue)
-    except RuntimeError as error:
-        raise_typed(error)
-
-
-def call_checked(op: Operator, *operands: Any) -> Any:
-    """call for an operator with constants, which must not need a gradient."""
-    if not transforms_active():  # under a transform the Autograd kernel checks them
-        check_constants(op)
-    return call(op, *operands)
-
-
-def without_grad(op: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls an operator whose results carry no derivatives."""
-    if _compiling() or transforms_active():
-        return op(*arguments)
-    try:
-        with below_autograd():
-            return op(*arguments)
-    except RuntimeError as error:
-        raise_typed(error)
-
-
-def gemm(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    epilogue: Epilogue,
-    out_dtype: torch.dtype | None,
-    sums_rows: bool = False,
-) -> torch.Tensor:
-    """alpha * (a @ b), differentiable: the product that the formulas use."""
-    return _run(MATMUL, a, b, None, None, None, epilogue.of_gradient(out_dtype, sums_rows))
-
-
-def _run(op: Operator, a: Any, b: Any, *others: Any) -> Any:
-    # is_grads_batched=True makes batches without a transform. The dispatcher alone knows them.
-    if _compiling() or is_gradient_batch(a) or is_gradient_batch(b):
-        return op.run(a, b, *others)
-    return call(op, a, b, *others)
-
-
-def _result(op, results):
-    """The operator's result, without the z that the Function may return beside it."""
-    return results[0] if type(results) is tuple and not op.amax else results
-
-
-def as_rows(batch: Any) -> Any:
-    """A batch of matrices (..., M, K) as one matrix with all rows."""
-    return batch.reshape(math.prod(batch.shape[:-1]), batch.shape[-1])
-
-
-def _gradient_gemm(x, y, epilogue, spec, column_major, shape, batch, sums_rows=False):
-    """alpha * (x @ y), summed from `batch` to the batch of `shape`, in the input's memory order."""
-    summed = batch != shape[:-2]
-    out_dtype = accumulator(spec.dtype) if summed else spec.dtype
-    if out_dtype is x.dtype:
-        out_dtype = None
-    if column_major:
-        result = gemm(y.mT, x.mT, epilogue, out_dtype, sums_rows).mT
-    else:
-        result = gemm(x, y, epilogue, out_dtype, sums_rows)
-    return result.sum_to_size(shape).to(spec.dtype) if summed else result
-
-
-def _gradient_a(op, gz, b, dims, spec, epilogue):
-    vector = dims[0] == 1
-    shape = (1, *spec.shape) if vector else spec.shape
-    b = op.matrix_b(b, dims[1])
-    ga = _gradient_gemm(gz, b.mT, epilogue, spec, spec.column_major, shape, gz.shape[:-2])
-    return ga.squeeze(-2) if vector else ga
-
-
-def _gradient_b(op, gz, a, dims, spec, epilogue):
-    vector = dims[1] == 1
-    shape = (*spec.shape, 1) if vector else spec.shape[::-1] if op.weight else spec.shape
-    a = op.matrix_a(a, dims[0])
-    if len(shape) == 2 and gz.dim() > 2 and joins_rows(a) and joins_rows(gz):
-        # The sum over the batch belongs to the sum over k.
-        a, gz = as_rows(a), as_rows(gz)
-    column_major = spec.column_major != op.weight
-    gb = _gradient_gemm(
-        a.mT, gz, epilogue, spec, column_major, shape, gz.shape[:-2], sums_rows=True
-    )
-    if op.weight:
-        return gb.mT
-    return gb.squeeze(-1) if vector else gb
-
-
-def _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue):
-    """The gradients of a and b, each None without a spec, from the gradient of the product."""
-    ga = gb = None
-    gz = op.apply_scales(gz)
-    a, b, precision = op.grad_operands(a, b, epilogue.precision)
-    epilogue = epilogue.with_precision(precision)
-    if spec_a is not None:
-        ga = _gradient_a(op, gz.to(b.dtype), b, dims, spec_a, epilogue)
-        ga = a.mask(ga, False) if needs_masked_grad(a) else ga
-    if spec_b is not None:
-        gb = _gradient_b(op, gz.to(a.dtype), a, dims, spec_b, epilogue)
-        gb = b.mask(gb, False) if needs_masked_grad(b) else gb
-    return ga, gb
-
-
-def _specs(forms):
-    return (None if form is None else GradSpec(*form) for form in forms)
 
 
 def _pre_activation(op, epilogue, a, b, c, bias):
     """z, in the accumulator's precision."""
     epilogue = epilogue._replace(activation=None, out_dtype=accumulator(a.dtype))
-    return _run(op.before_activation(), a, b, c, bias, None, epilogue)
+    return calls.run(op.before_activation(), a, b, c, bias, None, epilogue)
 
 
 def _inner_tensors(*operands):
     """The tensors inside of each SparseTensor24. They are saved as well, since torch counts their
     changes apart from changes of the SparseTensor24, and looks for changes of what is saved."""
     return tuple(inner for operand in operands for inner in getattr(operand, "versioned", ()))
-
-
-def needs_masked_grad(tensor: object) -> bool:
-    """Is this a SparseTensor24 whose gradient has its positions only?"""
-    return getattr(tensor, "dense_gradient", True) is False
 
 
 class Gemm(SingleLevelFunction):
@@ -269,8 +124,8 @@ class Gemm(SingleLevelFunction):
             ctx.mark_non_differentiable(
                 *(() if ctx.differentiable else (output,)), *(result[1:] if op.amax else ())
             )
-        inputs, needed = (a, b, c, bias, residual), ctx.needs_input_grad[1:6]
-        ctx.forms = [form(x) if need else None for x, need in zip(inputs, needed, strict=True)]
+        inputs = zip((a, b, c, bias, residual), ctx.needs_input_grad[1:6], strict=True)
+        ctx.specs = [GradSpec.of(tensor) if needed else None for tensor, needed in inputs]
         need_z = levels or (need_z and not ctx.keeps_z)  # by a product of its own
         saved = (
             a if need_b or need_z or (need_a and needs_masked_grad(a)) else None,
@@ -299,7 +154,7 @@ class Gemm(SingleLevelFunction):
             return tuple(gradients)
         a, b, c, bias, z, *constants = ctx.saved_tensors
         op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
-        spec_a, spec_b, spec_c, spec_bias, spec_residual = _specs(ctx.forms)
+        spec_a, spec_b, spec_c, spec_bias, spec_residual = ctx.specs
         epilogue = ctx.epilogue
         activation = epilogue.activation
         if g is not None:
@@ -329,11 +184,11 @@ class Gemm(SingleLevelFunction):
         if spec_c is not None:
             gradients[3] = spec_c.reduce(gz, epilogue.beta)
         if spec_bias is not None:
-            gradients[4] = spec_bias.reduce(gz) if sums is None else sums.view(spec_bias.shape)
+            gradients[4] = spec_bias.reduce(gz) if sums is None else spec_bias.shaped(sums)
         if spec_a is spec_b is None:
             return tuple(gradients)
 
-        gradients[1:3] = _operand_gradients(op, gz, a, b, ctx.dims, spec_a, spec_b, epilogue)
+        gradients[1:3] = operand_gradients(op, gz, a, b, ctx.dims, spec_a, spec_b, epilogue)
         return tuple(gradients)
 
     @staticmethod
@@ -365,13 +220,13 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
     if ta is not None:
         check_operand(op, 0, a)
         ta, factor = op.matrix_a(ta, dims[0]), op.matrix_b(factor_b, dims[1])
-        tz = op.apply_scales(gemm(ta.to(factor.dtype), factor, factors, wide))
+        tz = op.apply_scales(calls.gemm(ta.to(factor.dtype), factor, factors, wide))
     else:
         tz = op.lift(a.new_zeros(shape, dtype=wide), *dims)
     if tb is not None:
         check_operand(op, 1, b)
         tb, factor = op.matrix_b(tb, dims[1]), op.matrix_a(factor_a, dims[0])
-        tz = tz + op.apply_scales(gemm(factor, tb.to(factor.dtype), factors, wide))
+        tz = tz + op.apply_scales(calls.gemm(factor, tb.to(factor.dtype), factors, wide))
     if tc is not None:
         tz = tz + epilogue.beta * tc.to(wide)
     if tbias is not None:
@@ -391,7 +246,7 @@ def _autograd_kernel(op: Operator) -> Callable[..., Any]:
             call, operands = op.bind(args, kwargs)
             check_constants(call)
             with enable_single_level_autograd_function():
-                return _result(op, nodes[op.name].apply(call, *operands))
+                return calls.first_result(op, calls.nodes[op.name].apply(call, *operands))
         with below_autograd():
             return op.default(*args, **kwargs)
 
@@ -412,13 +267,14 @@ class PlainGemm(Gemm):
         need_a, need_b = a.requires_grad, b.requires_grad
         ctx.save_for_backward(a if need_b else None, b if need_a else None)
         ctx.set_materialize_grads(False)
+        both = need_a and need_b  # then both are saved
         ctx.call = (
             op,
             invariance.kept(epilogue) if invariance.active else epilogue,
             (a.dim(), b.dim()),
-            form(a) if need_a and not need_b else None,  # else it is saved
-            form(b) if need_b and not need_a else None,
-            form(bias) if bias is not None and bias.requires_grad else None,
+            None if both or not need_a else GradSpec.of(a),
+            None if both or not need_b else GradSpec.of(b),
+            None if bias is None or not bias.requires_grad else GradSpec.of(bias),
         )
         result = direct.run(op, a, b, None, bias, None, epilogue)
         if result is not None:
@@ -434,22 +290,18 @@ class PlainGemm(Gemm):
         if g is None:
             return (None,) * 5
         a, b = ctx.saved_tensors
-        op, epilogue, dims, *forms = ctx.call
+        op, epilogue, dims, spec_a, spec_b, spec_bias = ctx.call
         if a is not None and b is not None:
-            forms[:2] = form(a), form(b)
-        spec_a, spec_b, spec_bias = _specs(forms)
-        sum_dtype = None if spec_bias is None else spec_bias.row_sum_dtype(g)
-        g, sums = fused_backward.run(g, None, None, g.dtype, sum_dtype)
+            spec_a, spec_b = GradSpec.of(a), GradSpec.of(b)
         gz = op.lift(g, *dims)
         gbias = None
         if spec_bias is not None:
-            gbias = spec_bias.reduce(gz) if sums is None else sums.view(spec_bias.shape)
-        ga, gb = _operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue)
+            _, sums = fused_backward.run(g, None, None, g.dtype, spec_bias.row_sum_dtype(g))
+            gbias = spec_bias.reduce(gz) if sums is None else spec_bias.shaped(sums)
+        ga, gb = operand_gradients(op, gz, a, b, dims, spec_a, spec_b, epilogue)
         return None, ga, gb, gbias, None
 
 
-nodes: dict[str, Any] = {}  # name of an operator -> its Function
-plain_calls: dict[str, Callable[..., Any]] = {}  # the same for plain products: Function.apply
 _registrations = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 
 
@@ -462,8 +314,8 @@ def _node(name: str, base: type[Gemm]) -> Any:
 
 def register(op: Operator) -> None:
     """Makes the Function above the Autograd kernel of an operator."""
-    nodes[op.name], plain = _node(op.name, Gemm), _node(op.name, PlainGemm)
-    plain_calls[op.name] = plain.apply
+    calls.nodes[op.name], plain = _node(op.name, Gemm), _node(op.name, PlainGemm)
+    calls.plain_calls[op.name] = plain.apply
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 
 

@@ -1,8 +1,8 @@
 """The shortest way from Python to a kernel: past torch's dispatcher, which takes 1 us of a call.
 
 Only calls that the dispatcher would hand to the kernel of the device unchanged may take it. Tensors
-whose memory the kernel cannot read (sparse or nested ones) make it raise an error; then the
-dispatcher gets the call.
+whose memory the kernel cannot read (sparse or nested ones, a batch of is_grads_batched) make it
+raise an error; then the dispatcher gets the call.
 """
 
 from __future__ import annotations
@@ -50,6 +50,25 @@ def is_plain(tensor: torch.Tensor) -> bool:
     """Does the memory of a tensor have its elements? With a negative bit it has the negated ones,
     and a ZeroTensor has no memory. The kernels read only memory."""
     return type(tensor) in DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
+
+
+def run_pass(kernel: Any, tensors: tuple[torch.Tensor, ...], *arguments: Any) -> Any:
+    """The result of a pass with these tensors, or None if the call needs the dispatcher.
+
+    `kernel` is what redispatch gives for its operator.
+    """
+    if not is_plain_eager():
+        return None
+    cuda = tensors[0].is_cuda
+    for tensor in tensors:
+        if not (is_plain(tensor) and (tensor.is_cuda if cuda else tensor.is_cpu)):
+            return None
+    try:
+        return kernel(CUDA if cuda else CPU, *tensors, *arguments)
+    except RuntimeError as error:
+        if (out_of_memory := refused(error)) is not None:
+            raise out_of_memory from None
+        return None
 
 
 def run(op: Operator, a: Any, b: Any, c: Any, bias: Any, residual: Any, epilogue: Epilogue) -> Any:

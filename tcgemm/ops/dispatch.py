@@ -20,7 +20,7 @@ from torch.overrides import (
     has_torch_function_variadic,
 )
 
-from tcgemm.ops import autograd, invariance, precision
+from tcgemm.ops import calls, invariance, precision
 from tcgemm.ops._torch_private import any_autocast_enabled, in_dual_level, is_batched
 from tcgemm.ops.arguments import check_amax, check_words, refusal, wrong_type
 from tcgemm.ops.direct import DENSE
@@ -66,7 +66,7 @@ def gemm(
     if not (
         isinstance(a, _tensor)
         and isinstance(b, _tensor)
-        and (isinstance(c, _tensor) or (c is None and not op.adds_c))
+        and (isinstance(c, _tensor) if op.adds_c else c is None or isinstance(c, _tensor))
         and (bias is None or isinstance(bias, _tensor))
         and (residual is None or isinstance(residual, _tensor))
         and (out is None or isinstance(out, _tensor))
@@ -84,7 +84,7 @@ def gemm(
             epilogue = invariance.kept(epilogue)
             check_words(op.name, epilogue)  # torch.compile would show the dispatcher's text
             return op.run(a, b, c, bias, residual, epilogue)
-        return autograd.call(op, a, b, c, bias, residual, epilogue)
+        return calls.call(op, a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
         refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
         if refused is None:
@@ -153,7 +153,7 @@ def _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms
         check_words(op.name, epilogue)
         result = call.run(a, b, c, bias, residual, epilogue)
     else:
-        result = autograd.call_checked(call, a, b, c, bias, residual, epilogue)
+        result = calls.call_checked(call, a, b, c, bias, residual, epilogue)
     if not has_vector:
         return result
     return (op.lower(result[0], *dims), result[1]) if amax else op.lower(result, *dims)

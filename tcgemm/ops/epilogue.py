@@ -58,6 +58,8 @@ class Epilogue(NamedTuple):
         sums_rows: its k are the rows of the first operand. With batch_invariant it has one slice,
         so that rows of zeros after the last do not change it.
         """
+        if self is DEFAULT and out_dtype is None:
+            return self
         precision, invariant = self.precision, self.batch_invariant
         one_slice = invariant and sums_rows
         fields = (None, self.alpha, 1.0, out_dtype, None, precision, invariant, False, one_slice)

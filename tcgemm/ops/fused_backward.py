@@ -6,20 +6,34 @@ They have no derivatives: where a second one may follow, autograd.py uses torch'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from tcgemm.dtypes import DIFFERENTIABLE, accumulator
-from tcgemm.ops._torch_private import is_wrapper, under_transform
+from tcgemm.ops import direct
+from tcgemm.ops._torch_private import is_wrapper, redispatch, under_transform
 from tcgemm.ops.activations import ACTIVATIONS
 from tcgemm.ops.memory import eager
 from tcgemm.ops.operators import Operator
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
-_sum_rows = eager(torch.ops.tcgemm._sum_rows.default)
-_activation_backward = eager(torch.ops.tcgemm._activation_backward.default)
+
+def _pass(op: Any) -> Callable[..., Any]:
+    """A function that calls the operator of a pass with its tensors and its other arguments."""
+    kernel, dispatched = redispatch(op), eager(op)
+
+    def call(tensors: tuple[torch.Tensor, ...], *arguments: Any) -> Any:
+        result = direct.run_pass(kernel, tensors, *arguments)
+        return dispatched(*tensors, *arguments) if result is None else result
+
+    return call
+
+
+_sum_rows = _pass(torch.ops.tcgemm._sum_rows.default)
+_activation_backward = _pass(torch.ops.tcgemm._activation_backward.default)
 
 
 def keeps_z(
@@ -65,12 +79,12 @@ def run(
         # torch sums columns that are not contiguous without a copy.
         if sum_dtype is None or not _takes(g) or g.stride(-1) != 1:
             return g, None
-        return g, _sum_rows(g, sum_dtype)
+        return g, _sum_rows((g,), sum_dtype)
     if not _takes(g) or z.dtype is not g.dtype:
         if activation != "relu":  # torch's expressions would round each of their steps to 16 bits
             z = z.to(accumulator(z.dtype))
         return composed(g, z, activation), None
-    gz, sums = _activation_backward(g, z, activation, dtype, sum_dtype)
+    gz, sums = _activation_backward((g, z), activation, dtype, sum_dtype)
     return gz, None if sum_dtype is None else sums
 
 

@@ -21,7 +21,7 @@ from torch.overrides import (
     has_torch_function_unary,
 )
 
-from tcgemm.ops import autograd, dispatch
+from tcgemm.ops import calls, dispatch
 from tcgemm.ops._torch_private import is_wrapped_by_transform
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.ops.epilogue import Epilogue
@@ -241,7 +241,7 @@ def prepare(w: torch.Tensor) -> Prepared:
         raise wrong_type("prepare", "w", w)
     _refuse_inside(w)
     if w.layout is not torch.strided:
-        autograd.without_grad(_prepare, w)  # raises: a kept form cannot ask for the address
+        calls.without_grad(_prepare, w)  # raises: a kept form cannot ask for the address
     return prepared_in(KeptForm(), w)
 
 
@@ -253,7 +253,7 @@ def prepared_in(form: KeptForm, w: torch.Tensor, *, copies: bool = False) -> Pre
     """
 
     def make() -> tuple[torch.Tensor, ...]:
-        terms = autograd.without_grad(_prepare, w)
+        terms = calls.without_grad(_prepare, w)
         return (terms, w.detach().clone()) if copies and terms.numel() > 0 else (terms,)
 
     terms, *_ = form.write([w], make)

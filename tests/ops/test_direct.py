@@ -4,9 +4,10 @@ hears of the call, and tensors that a kernel cannot read get what the dispatcher
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import tcgemm
-from tcgemm.ops import direct
+from tcgemm.ops import calls, direct
 from tcgemm.ops.epilogue import DEFAULT
 from tcgemm.ops.operators import LINEAR, MM
 
@@ -17,16 +18,19 @@ from support.calls import Counter
 @pytest.fixture
 def direct_calls(monkeypatch):
     """For each call, whether it went past the dispatcher."""
-    calls = []
-    run = direct.run
+    noted = []
 
-    def note(*arguments):
-        result = run(*arguments)
-        calls.append(result is not None)
-        return result
+    def noting(function):
+        def note(*arguments):
+            result = function(*arguments)
+            noted.append(result is not None)
+            return result
 
-    monkeypatch.setattr(direct, "run", note)
-    return calls
+        return note
+
+    for name in ("run", "run_pass"):
+        monkeypatch.setattr(direct, name, noting(getattr(direct, name)))
+    return noted
 
 
 def operands():
@@ -165,3 +169,94 @@ def test_an_option_of_a_wrong_type(direct_calls, options):
     for _ in range(2):
         with pytest.raises(TypeError, match="must be"):
             tcgemm.mm(a, b, **options)
+
+
+PRODUCTS = {  # with the gradients of a, b and the bias
+    "mm": (tcgemm.mm, (3, 8), (8, 5)),
+    "linear": (tcgemm.linear, (3, 8), (5, 8)),
+    "linear of a batch": (tcgemm.linear, (2, 3, 8), (5, 8)),
+    "bmm": (tcgemm.bmm, (2, 3, 8), (2, 8, 5)),
+    "matmul with one b": (tcgemm.matmul, (2, 3, 8), (8, 5)),
+}
+
+
+def integers(shape, device):
+    return torch.randint(-4, 5, shape).float().to(device)
+
+
+def learning(name, device="cpu", column_major=False):
+    """(the product, its operands that need a gradient, the gradient of its result)"""
+    function, *shapes = PRODUCTS[name]
+    tensors = [integers(shape, device) for shape in (*shapes, (5,))]
+    if column_major:
+        tensors[:2] = (tensor.mT.contiguous().mT for tensor in tensors[:2])
+    a, b, bias = (tensor.requires_grad_() for tensor in tensors)
+    result = function(a, b, bias=bias)
+    return result, (a, b, bias), integers(result.shape, device)
+
+
+@pytest.mark.parametrize("device", cases.DEVICES)
+@pytest.mark.parametrize("column_major", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_backward_takes_it(direct_calls, monkeypatch, name, column_major, device):
+    result, inputs, grad = learning(name, device, column_major)
+    del direct_calls[:]
+    with monkeypatch.context() as patch:
+        patch.setattr(calls, "run", None)  # the way of derivatives that have derivatives
+        gradients = torch.autograd.grad(result, inputs, grad, retain_graph=True)
+    assert direct_calls == [True] * 3
+    with Counter() as mode:
+        expected = torch.autograd.grad(result, inputs, grad)
+    assert mode.calls == {"matmul": 2, "_sum_rows": 1} and not any(direct_calls[3:])
+    for gradient, other, tensor in zip(gradients, expected, inputs, strict=True):
+        assert torch.equal(gradient, other) and gradient.shape == tensor.shape
+        assert gradient.stride() == other.stride() == tensor.stride()
+
+
+def in_a_dual_level(*arguments):
+    with forward_ad.dual_level():
+        return torch.autograd.grad(*arguments)
+
+
+def mapped(result, inputs, grad):
+    function = torch.func.vmap(
+        lambda grad: torch.autograd.grad(result, inputs, grad, retain_graph=True)
+    )
+    return [gradient[0] for gradient in function(grad[None])]
+
+
+def batched(result, inputs, grad):
+    gradients = torch.autograd.grad(result, inputs, grad[None], is_grads_batched=True)
+    return [gradient[0] for gradient in gradients]
+
+
+def with_second_derivatives(*arguments):
+    gradients = torch.autograd.grad(*arguments, create_graph=True)
+    assert all(gradient.requires_grad for gradient in gradients[:2])
+    return gradients
+
+
+def profiled(*arguments):
+    with torch.profiler.profile() as profile:
+        gradients = torch.autograd.grad(*arguments)
+    names = [event.name for event in profile.events()]
+    assert names.count("tcgemm::matmul") == 2 and names.count("tcgemm::_sum_rows") == 1
+    return gradients
+
+
+def negated(result, inputs, grad):
+    return torch.autograd.grad(result, inputs, torch._neg_view(-grad))
+
+
+@pytest.mark.parametrize(
+    "way", [in_a_dual_level, mapped, batched, with_second_derivatives, profiled, negated]
+)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_backward_that_needs_the_dispatcher(direct_calls, name, way):
+    result, inputs, grad = learning(name)
+    expected = torch.autograd.grad(result, inputs, grad, retain_graph=True)
+    del direct_calls[:]
+    gradients = way(result, inputs, grad)
+    assert all(map(torch.equal, gradients, expected))
+    if way is not with_second_derivatives:  # whose products are forwards
+        assert not any(direct_calls)

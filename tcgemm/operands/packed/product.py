@@ -21,7 +21,7 @@ from torch.overrides import has_torch_function
 from tcgemm.operands.packed.arrange import Order, parts_of
 from tcgemm.operands.packed.codes import dequantized
 from tcgemm.operands.packed.weight import PackedWeight
-from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, vmap
+from tcgemm.ops import autograd, calls, dispatch, dtensor, fake, flops, invariance, vmap
 from tcgemm.ops._torch_private import any_autocast_enabled
 from tcgemm.ops.arguments import check_amax, check_words, refusal
 from tcgemm.ops.direct import DENSE
@@ -245,8 +245,8 @@ def _multiply(function, op, a, b, c, bias, residual, out, epilogue, scales, amax
             if traced:
                 return call.run(*operands, invariance.kept(epilogue))
             if call.constant_names:
-                return autograd.call_checked(call, *operands, epilogue)
-            return autograd.call(call, *operands, epilogue)
+                return calls.call_checked(call, *operands, epilogue)
+            return calls.call(call, *operands, epilogue)
         except RuntimeError as error:
             tensors = {first: a, second: order, "c": c, "bias": bias, "residual": residual}
             tensors |= {"scale_out": scale_out, "out": out}

@@ -36,9 +36,9 @@ from tcgemm.ops._torch_private import (
     under_transform,
 )
 from tcgemm.ops.activations import ACTIVATIONS, activate
-from tcgemm.ops.autograd import as_rows
 from tcgemm.ops.epilogue import Epilogue, Scales
 from tcgemm.ops.memory import eager
+from tcgemm.ops.operand_gradients import as_rows
 from tcgemm.ops.operators import Scaled
 from tcgemm.typing import Activation, Precision
 

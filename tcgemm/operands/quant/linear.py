@@ -23,7 +23,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 from tcgemm import dtypes
 from tcgemm.dtypes import E4M3, FP8, QUANTIZED
 from tcgemm.operands.quant.quantize import dequantize, wrong_dtype
-from tcgemm.ops import autograd, dispatch, dtensor, fake, flops, invariance, nested, vmap
+from tcgemm.ops import autograd, calls, dispatch, dtensor, fake, flops, invariance, nested, vmap
 from tcgemm.ops._torch_private import NestedTensor, any_autocast_enabled
 from tcgemm.ops.arguments import check_words, refusal
 from tcgemm.ops.epilogue import Epilogue, Scales, shared
@@ -287,7 +287,7 @@ def multiply(
         check_words(OPERATOR.name, epilogue)
         return call.run(*operands, invariance.kept(epilogue))
     try:
-        return autograd.call_checked(call, *operands, epilogue)
+        return calls.call_checked(call, *operands, epilogue)
     except RuntimeError as error:
         refused = error
     if not str(refused).startswith("tcgemm."):  # the dispatcher's errors name its own types

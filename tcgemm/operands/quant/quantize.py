@@ -12,7 +12,7 @@ from torch.overrides import handle_torch_function, has_torch_function_variadic
 
 from tcgemm import dtypes
 from tcgemm.dtypes import QUANTIZED
-from tcgemm.ops import autograd, dispatch, fake
+from tcgemm.ops import autograd, calls, dispatch, fake
 from tcgemm.ops.arguments import wrong_type
 from tcgemm.typing import Granularity
 
@@ -133,8 +133,8 @@ def quantize(
         )
     try:
         if scale is None:
-            return autograd.without_grad(_quantize, x, dtype, granularity)
-        values, largest = autograd.without_grad(_quantize_scaled, x, scale, dtype, granularity)
+            return calls.without_grad(_quantize, x, dtype, granularity)
+        values, largest = calls.without_grad(_quantize_scaled, x, scale, dtype, granularity)
     except RuntimeError as error:
         raise _refusal(error, dtype, granularity) from None
     scale = scale.detach()
