@@ -11,10 +11,14 @@ namespace {
 // L2 has two halves, and each fetches what its multiprocessors read. So an operand that several
 // clusters read costs up to twice its bytes: an H200 read 128 x 4096 x 14336 in 52 us where two
 // clusters read each row of the weight, and in 36 us where they shared it. The CTAs of a slice of k
-// read it at the same time, and less of it twice.
+// read it at the same time, and less of it twice. Of small matrices of a batch, all of whose tiles
+// are computed at one time, nothing is: 64 products of 256 x 256 x 256 took 6.8 us with CTAs alone,
+// and 7.4 in clusters of two.
 double repeated_bytes(const LaunchConfig& launch, const Problem& problem) {
   constexpr double kSecondHalf = 0.9;
   constexpr double kSecondHalfSlices = 0.5;
+  const bool is_small = launch.tiles_m * launch.tiles_n * launch.cluster.size() <= launch.grid;
+  if (problem.batch > 1 && is_small) return 0;
   const double share = launch.stored_slices() > 1 ? kSecondHalfSlices : kSecondHalf;
   const auto repeated = [&](double bytes, std::int64_t readers) {
     return share * bytes * (1 - 1 / double(std::max<std::int64_t>(1, readers)));

@@ -10,6 +10,7 @@
 #include "plan/packed.h"
 #include "plan/slices.h"
 #include "plan/store_path.h"
+#include "plan/store_time.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -39,28 +40,20 @@ constexpr double kNarrowCluster = 0.35;
 constexpr double kFill = 1800;         // clocks a tile: from the first load to the first wgmma
 constexpr double kBlockOverhead = 76;  // clocks a k-block: barrier, issue, and what is not hidden
 constexpr double kPingpongOverhead = 130;  // the same with pingpong
-constexpr double kGroupedOverhead = 50;    // the same where two stages share their barriers
-constexpr double kGridOverhead = 40;       // the same where the grid adds slices: one tile a CTA
-constexpr double kStore = 0.03;            // clocks to convert and store an element of the tile
-constexpr double kPingpongStore = 3.0;     // factor where one warpgroup stores and one multiplies
+// With 16-bit operands whose rows begin with a sector it grows with the depth of a tile up to that:
+// for each k-block of the tile.
+constexpr double kPingpongDepth = 2.7;
+// Added to a k-block of the RS mainloop with tf32 in tiles of up to 128 columns: their products are
+// too short to hide the transpose.
+constexpr double kNarrowTranspose = 120;
+constexpr double kGroupedOverhead = 50;  // the same where two stages share their barriers
+constexpr double kGridOverhead = 40;     // the same where the grid adds slices: one tile a CTA
 // The same of kernels that were fitted before CTAs began their loads earlier: those that share b
 // alone (but for the RS mainloop), and those of bits.
 constexpr double kOtherLaunch = 1.35;
 constexpr double kOtherFill = 2500;
 constexpr double kOtherBlockOverhead = 136;
 constexpr double kOtherPingpongOverhead = 180;
-constexpr double kStore32 = 0.05;     // the same for 32-bit results, which are not stored by TMA
-constexpr double kScaleStore = 0.01;  // added for alpha and scales
-constexpr double kRolledStore = 0.1;  // the total of the rolled epilogue with terms
-constexpr double kActivationStore = 0.08;   // added for gelu, gelu_tanh and silu
-constexpr double kRolledActivation = 0.25;  // the same in the rolled epilogue
-constexpr double kAddendStore = 0.21;       // added for c or the residual
-// The general variant of EpiloguePath::columns, a loop over units of 32 columns or of 16: the total
-// with terms, and what an activation adds.
-constexpr double kColumnsTerms = 0.25;
-constexpr double kColumnsHalfTerms = 0.4;
-constexpr double kColumnsActivation = 0.05;
-constexpr double kOneStore = 2.0;  // factor where one warpgroup stores alone; not of split FP32
 // The fewest clocks of a k-block of up to 96 columns: for none, and for each column.
 constexpr double kNarrowBlock = 260;
 constexpr double kGroupedNarrowBlock = 210;  // for none, where two stages share their barriers
@@ -83,6 +76,7 @@ constexpr double kClusterAddsSlice = 0.3;    // for each slice after the second
 constexpr double kClusterDepth = 0.73;       // factor of its mainloops: of none that is busy, and
 constexpr double kClusterDepthBusy = 0.57;   // added for the share of busy multiprocessors
 constexpr double kNarrowClusterFull = 0.55;  // added for those beyond 0.6, with up to 64x128
+constexpr double kClusterTerms = 0.88;       // factor of both with split FP32
 constexpr double kClusterSlice = 13.0;       // clocks for 128 bytes of another slice's sums
 constexpr double kPackedSlice = 7.0;         // the same with a packed weight
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
@@ -112,7 +106,8 @@ double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const
   const double busy = double(launch.grid) / device.multiprocessors;
   const bool is_narrow = config.warpgroups == 1 && config.n <= 128;
   const double full = is_narrow ? kNarrowClusterFull * std::max(0.0, busy - 0.6) : 0.0;
-  return kClusterDepth + kClusterDepthBusy * busy + full;
+  return (kClusterDepth + kClusterDepthBusy * busy + full) *
+         (config.terms() > 1 ? kClusterTerms : 1.0);
 }
 
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
@@ -137,13 +132,14 @@ double wave_time(double waves, double flops) {
 }
 
 // The factor of issue_cost for promoted FP8 sums, from the times of five products of language
-// models on an H200. It is at least 1, so that fast sums do not take a promoted kernel. With a
-// scale for each column of b a sum takes two instructions.
+// models on an H200, and without scales of blocks of 21 others. It is at least 1, so that fast sums
+// do not take a promoted kernel. With a scale for each column of b a sum takes two instructions.
 double promotion_cost(const GemmConfig& config, const Problem& problem) {
   const auto by_tile = [&](double n256, double n192, double n144, double n128) {
     return config.n == 256 ? n256 : config.n == 192 ? n192 : config.n == 144 ? n144 : n128;
   };
-  if (!config.block_scaled()) return config.warpgroups == 1 ? 1.22 : by_tile(1.06, 1.0, 1.0, 1.035);
+  if (!config.block_scaled())
+    return config.warpgroups == 1 ? 1.22 : by_tile(1.12, 1.03, 1.0, 1.035);
   const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0 &&
                              problem[Slot::scale_b].shift_col == 0;
   if (config.warpgroups == 1) return column_scales ? 1.43 : 1.3;
@@ -177,34 +173,6 @@ double issue_cost(const GemmConfig& config, const Problem& problem) {
 // Has the kernel the constants kOther...?
 bool has_other_clocks(const GemmConfig& config) {
   return (!config.shares_a() && !config.is_rs()) || config.input == DType::b1;
-}
-
-// Needs a kernel with EpiloguePath::columns its general variant? tile/transposed.cuh: both variants
-// have a bias and relu, and that of 8-bit operands scales.
-bool has_general_terms(const Problem& problem, bool scales) {
-  const bool scaled = scales || problem.alpha != 1.0;
-  constexpr SlotSet kTerms = {Slot::c, Slot::residual, Slot::z, Slot::amax, Slot::scale_out};
-  return is_transcendental(problem.activation) || problem.has_any(kTerms) ||
-         (scaled && bits(problem.input_a) != 8);
-}
-
-// Clocks to store a tile.
-double store_clocks(const GemmConfig& config, const Problem& problem, EpiloguePath path) {
-  const double area = double(config.tile_m()) * config.tile_n();
-  const bool scales = problem.has_any(kOperandScales), rolled = path == EpiloguePath::rolled;
-  // The constants fitted for f16 and bf16 operands include f32 results.
-  const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
-  double clocks = (is_32bit ? kStore32 : kStore) + (scales ? kScaleStore : 0.0);
-  if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
-    clocks = kRolledStore;
-  const bool has_activation = is_transcendental(problem.activation);
-  const bool loops = path == EpiloguePath::columns && has_general_terms(problem, scales);
-  if (loops) clocks = config.n % kStoreColumns == 0 ? kColumnsTerms : kColumnsHalfTerms;
-  if (has_activation)
-    clocks += rolled ? kRolledActivation : loops ? kColumnsActivation : kActivationStore;
-  if (!loops && (problem.has(Slot::c) || problem.has(Slot::residual))) clocks += kAddendStore;
-  if (config.warpgroups == 1 && config.terms() == 1) clocks *= kOneStore;
-  return area * (clocks * (config.pingpong ? kPingpongStore : 1.0));
 }
 
 // The share of the tiles whose rows begin with a line. Tiles of an MN-major operand lie side by
@@ -253,29 +221,38 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double lines_a = l2_lines_per_row(operands.a, config.input, aligned_a);
   const double lines_b = l2_lines_per_row(operands.b, config.input_b, aligned_b);
   const ClusterShape cluster = launch.cluster;
-  // A cluster that shares an operand of slices. It saves lines where rows begin inside a sector.
-  const bool shares_slices = launch.slices > 1 && cluster.size() > 1 && config.shares_a() &&
-                             std::max(lines_a, lines_b) < kMisalignedLines;
-  const double unshared =
-      shares_slices ? launch.grid * device.hopper.l2_bytes_per_clock / kUnsharedRate : 0.0;
-  const auto loaded_lines = [&](double lines, int ctas) {
-    return std::max(lines * loaded_share(lines, ctas), ctas == 1 ? unshared : 0.0);
+  // A cluster that shares an operand saves lines where rows begin inside a sector. Elsewhere L2
+  // bounds what it does not share: of slices, and b in 64x128 with 8-bit operands, if a is shared.
+  const bool begins_sectors = std::max(lines_a, lines_b) < kMisalignedLines;
+  const bool shares_sectors = cluster.size() > 1 && config.shares_a() && begins_sectors;
+  const bool shares_slices = launch.slices > 1 && shares_sectors;
+  const bool is_wide_8bit = config.warpgroups == 1 && config.n >= 128 && bits(config.input) == 8;
+  const bool bounds_b = shares_slices || (shares_sectors && is_wide_8bit);
+  const double unshared = launch.grid * device.hopper.l2_bytes_per_clock / kUnsharedRate;
+  const auto loaded_lines = [&](double lines, int ctas, bool bounds) {
+    return std::max(lines * loaded_share(lines, ctas), bounds && ctas == 1 ? unshared : 0.0);
   };
-  const double l2_lines_a = rows_a * loaded_lines(lines_a, cluster.n);
-  const double l2_lines_b = rows_b * loaded_lines(lines_b, cluster.m);
+  const double l2_lines_a = rows_a * loaded_lines(lines_a, cluster.n, shares_slices);
+  const double l2_lines_b = rows_b * loaded_lines(lines_b, cluster.m, bounds_b);
   const double bytes_in =
       config.terms() * (l2_lines_a * config.row_bytes_a() + l2_lines_b * config.row_bytes()) +
       config.metadata_bytes();
   // CTAs of stream-K are at different k, so those that are alone ask L2 for lines of their own.
   const double alone = launch.stream_k && cluster.size() == 1 ? kStreamAlone : 1.0;
   const double load = alone * bytes_in / device.hopper.l2_bytes_per_clock;
-  const double store = store_clocks(config, problem, launch.epilogue_path);
+  const double store = area * store_clocks(config, problem, launch);
   const bool is_other = has_other_clocks(config), is_grouped = config.group_stages() > 1;
-  const double overhead = config.pingpong ? (is_other ? kOtherPingpongOverhead : kPingpongOverhead)
-                          : is_other      ? kOtherBlockOverhead
-                          : launch.grid_adds ? kGridOverhead
-                          : is_grouped       ? kGroupedOverhead
-                                             : kBlockOverhead;
+  const double pingpong_overhead = is_other ? kOtherPingpongOverhead
+                                   : bits(config.input) == 16 && begins_sectors
+                                       ? std::min(kPingpongOverhead, kPingpongDepth * depth)
+                                       : kPingpongOverhead;
+  const bool transposes_slowly = config.is_rs() && bits(config.input) == 32 && config.n <= 128;
+  const double overhead = config.pingpong     ? pingpong_overhead
+                          : is_other          ? kOtherBlockOverhead
+                          : launch.grid_adds  ? kGridOverhead
+                          : is_grouped        ? kGroupedOverhead
+                          : transposes_slowly ? kBlockOverhead + kNarrowTranspose
+                                              : kBlockOverhead;
   const double waiting = (cluster.m > 1 ? kSharedB : 0) +
                          (cluster.size() >= 4 && !shares_slices ? kFourBlocks : 0) +
                          (is_grouped && cluster.size() == 2 ? kGroupedPair : 0);
@@ -291,11 +268,13 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double k_block = std::max(issue * (std::max(math, load) + overhead), least);
   const double slower = cluster_depth(config, launch, device);
   const double mainloop = depth * slower * (k_block + waiting + kTraffic * load);
-  // pingpong: one warpgroup multiplies while the other is outside of its mainloop.
+  // pingpong: one warpgroup multiplies while the other is outside of its mainloop. With one tile
+  // for each of them, no mainloop waits for a store.
   const double outside = (is_other ? kOtherFill : kFill) + store;
   const double parts = launch.stream_k ? kStreamParts + std::floor(cluster_tiles) : 1.0;
-  const double tile =
-      config.pingpong ? std::max(mainloop, (mainloop + outside) / 2) : mainloop + parts * outside;
+  const double tile = !config.pingpong    ? mainloop + parts * outside
+                      : launch.waves <= 2 ? mainloop
+                                          : std::max(mainloop, (mainloop + outside) / 2);
   // The problem of partial sums has a matrix for each slice.
   const double matrices = launch.stream_k ? 1 : launch.stored_slices();
   const double gemms = config.terms() > 1 ? split_product_count(config.terms()) : 1;
@@ -358,18 +337,18 @@ bool may_divide(const GemmConfig& config, const Problem& problem, const Device& 
          tiles <= resident_clusters(config, device, division.slices);
 }
 
-// Sets up stream-K for clusters that run at one time. Returns false if tiles have many slices, no
-// tile needs any, or several tiles read a large operand. They are at different k at one time, so
-// that memory would deliver it several times: bf16 256x8192x16384 took 168 us with two columns of
-// tiles of 128x128 for 126 in clusters along n (H200). A packed weight has few bytes. With one,
-// stream-K is also for more tiles than clusters.
+// Sets up stream-K for clusters that run at one time. Returns false for batches, if tiles have many
+// slices or none, and if several tiles read a large operand: they are at different k at one time,
+// so that memory would deliver it several times (bf16 256x8192x16384 took 168 us with two columns
+// of tiles of 128x128, and 126 in clusters along n, on an H200). A packed weight has few bytes.
+// With one, stream-K is also for more tiles than clusters.
 bool divide_stream(const GemmConfig& config, const Problem& problem, const Device& device,
                    std::int64_t resident, LaunchConfig& launch) {
   const std::int64_t blocks = ceil_div(problem.k, config.tile_k());
   const std::int64_t tiles = launch.tiles_m * launch.tiles_n;
   const std::int64_t clusters = std::min(resident, tiles * blocks);
   const bool has_whole_tiles = tiles >= clusters, is_packed = config.has_packed_weight();
-  if (tiles % clusters == 0 || tiles * blocks >= Divisor::kLimit) return false;
+  if (problem.batch > 1 || tiles % clusters == 0 || tiles * blocks >= Divisor::kLimit) return false;
   if (has_whole_tiles && !is_packed) return false;
   const auto stays_in_l2 = [&](std::int64_t rows) {
     return is_packed || rows * problem.k * bits(config.input) / 8 <= device.l2_bytes / 2;
@@ -472,7 +451,8 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
       launch.store_path = store_path_of_sums(problem);
     }
     if (is_packed_wgmma(config)) {
-      const double store = store_clocks(config, stored, launch.epilogue_path);
+      const double area = double(config.tile_m()) * config.tile_n();
+      const double store = area * store_clocks(config, stored, launch);
       launch.microseconds = packed_time(config, stored, device, launch, store, least_bytes);
     } else {
       launch.microseconds = kernel_time(config, stored, device, operands, launch);
