@@ -49,7 +49,7 @@ UNIT_FILES = (
 FATAL_CODES = (7504, 7505, 7508, *range(7510, 7517), 7520)
 # The units that take longest to compile: docs/dev/kernels/compile-time.md.
 SLOWEST = ("_fused_wide.cu", "promoted_fp8.cu", "_mixed.cu", "dense_int8.cu", "dense_tf32.cu")
-SLOWEST += ("packed_bf16_4.cu", "packed_f16_4.cu")
+SLOWEST += ("packed_bf16_4_wide.cu", "packed_f16_4_wide.cu")
 
 
 def check_setuptools() -> None:

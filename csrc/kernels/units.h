@@ -51,6 +51,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
     return result;
   result.input = type_class(config.input);
   if (packed) result.variant = config.weight_bits == 4 ? "4" : "8";
+  if (packed && config.n > 160) result.path = "wide";
   if (path == EpiloguePath::columns) result.path = "columns";
   if (path == EpiloguePath::slices && config.layout == Layout::TN) result.path = "slices";
   if (config.mainloop != Mainloop::dense || !is_hopper) return result;
