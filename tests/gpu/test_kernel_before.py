@@ -27,6 +27,7 @@ OPS = torch.ops.tcgemm
 REPEATS = 6
 PACKED = [row for row in built_rows() if row.weight_bits]
 PACKED = [row for row in PACKED if row.arch == "sm90a" and row.input == "bf16"]
+THIN = [row for row in built_rows() if row.mainloop == "thin" and row.input == "bf16"]
 
 pytestmark = pytest.mark.skipif(not IS_BUILT, reason=f"this build has no {WRITER}")
 
@@ -95,3 +96,20 @@ def test_the_input_of_a_packed_weight(row, constant):
     packed = with_exact_elements(case.pack(torch.randn(n, k, device="cuda").to(BF16)))
     options = {"constant_b": constant, "out_dtype": F32}
     check(lambda x: product(x, packed, row.name, **options), k, lambda x: exact_product(x, packed))
+
+
+@pytest.mark.parametrize("row", parametrized(THIN))
+def test_a_thin_kernel_waits_and_lets_the_next_one_start_after_that(row):
+    """A constant that the next kernel loads at once was written by the kernel before both."""
+    b = cases.make("contiguous", 64, 24, dtype=BF16, device="cuda", largest=4)
+    options = {"out_dtype": F32, "kernel_name": row.name}
+    check(lambda a: OPS.scaled_mm(a, b, **options), 64, lambda a: exact(a, b, out_dtype=F32))
+    x = cases.make("contiguous", 5, 256, dtype=BF16, device="cuda", largest=4)
+    other = cases.make("contiguous", 200, 64, dtype=BF16, device="cuda", largest=4)
+    constant = {"out_dtype": F32, "constant_b": True}
+
+    def multiply(written):
+        OPS.scaled_mm(other, b, **options)
+        return OPS.scaled_mm(x, written.t(), **constant)
+
+    check(multiply, 256, lambda written: exact(x, written.t(), out_dtype=F32))

@@ -25,8 +25,9 @@ struct Thin {
   static_assert(kStagings + Mainloop::kSharedBytes <= kConfig.shared_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* memory) {
-    ptx::launch_dependents();
+    // The next kernel may load a constant at once, which a kernel before this one has written.
     ptx::wait_for_prerequisites();
+    ptx::launch_dependents();
     const int warp = threadIdx.x / 32;
     char* const smem_d = memory + warp * kStagingBytes;
     const Mainloop mainloop(params, ptx::shared_address(memory) + kStagings);
