@@ -129,7 +129,9 @@ const char* rates_source(RateSource source) {
 
 std::string kernel_family(const GemmConfig& config) {
   return text("%s: %s", name(config.arch),
-              config.uses_tma() ? "TMA and wgmma" : "cp.async and mma.sync");
+              config.uses_tma()  ? "TMA and wgmma"
+              : config.is_thin() ? "mma.sync"
+                                 : "cp.async and mma.sync");
 }
 
 const char* describe(Obstacle obstacle) {
