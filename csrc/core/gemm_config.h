@@ -185,11 +185,9 @@ struct GemmConfig : TileShape {
     return interleaved_rows() && uses_tma() && !is_packed_mma() && k_groups() == 1 &&
            n % (2 * kStoreColumns) == 0;
   }
-  // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, load
-  // with cp.async, any strides and alignment (CpAsyncParams).
-  constexpr bool uses_tma() const {
-    return arch == Arch::sm90a && mainloop != Mainloop::fp64 && !is_gemv() && !is_thin();
-  }
+  // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, take
+  // any strides and alignment (CpAsyncParams). They load with cp.async, but for thin ones.
+  constexpr bool uses_tma() const { return has_producer() && mainloop != Mainloop::fp64; }
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
   // must be whole before they are rescaled.
   constexpr bool divides_k() const {
@@ -216,8 +214,8 @@ struct GemmConfig : TileShape {
            bits(accumulator) == 32;
   }
   // Stream-K divides the tiles of all its kernels with a packed weight, unless warpgroups divide
-  // k: those have no registers for it. Without a packed weight, it divides those
-  // with EpiloguePath::columns, for results of 65 to 256 rows or columns. The kernel with
+  // k: those have no registers for it. Without a packed weight, it divides those with
+  // EpiloguePath::columns, for results of 65 to 256 rows or columns. The kernel with
   // EpiloguePath::slices stores the other results.
   constexpr bool streams_k() const {
     if (has_packed_weight())
