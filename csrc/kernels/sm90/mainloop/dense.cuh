@@ -55,19 +55,22 @@ struct DenseMainloop {
   // Computes all k-blocks of a tile, of which there is at least one. The first WGMMA overwrites
   // `accumulators`. One WGMMA group is in flight while the next is issued; stages are released when
   // the group that reads them has completed. meanwhile() is called once, while a group is in
-  // flight.
+  // flight: pingpong, of the other warpgroup.
   template <class Meanwhile>
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : ptx::uniform(warpgroup * kConfig.m64_blocks * kBlockBytes);
-    if constexpr (kConfig.pingpong) OrderBarrier<kConfig>::wait(warpgroup);
+    if constexpr (kConfig.pingpong) {
+      meanwhile();  // the other warpgroup keeps the tensor cores busy
+      OrderBarrier<kConfig>::wait(warpgroup);
+    }
     if (kGroupStages > 1 && Groups::first_size(k_blocks) == 1)
       multiply_group<1, false>(shared, state, offset_a, accumulators);
     else
       multiply_group<kGroupStages, false>(shared, state, offset_a, accumulators);
-    meanwhile();
+    if constexpr (!kConfig.pingpong) meanwhile();
     int previous = state.stage;
     state.advance();
 #pragma unroll 1
@@ -84,6 +87,16 @@ struct DenseMainloop {
   }
 
  private:
+  // The address of a stage, for descriptors in uniform registers. All lanes have the same stage,
+  // but in this loop ptxas keeps it in uniform registers only where others are scarce: with three
+  // warpgroups, or with 160 accumulators.
+  __device__ static std::uint32_t address_of(const SharedStorage<kConfig>& shared,
+                                             const PipelineState& state) {
+    const std::uint32_t address = shared.stage(state.stage);
+    constexpr bool kIsUniform = kConfig.warpgroups == 3 || kConfig.n > 256;
+    return kIsUniform ? address : ptx::uniform(address);
+  }
+
   // Issues the WGMMA group of kStages stages.
   template <int kStages, bool kAccumulate>
   __device__ __forceinline__ static void multiply_group(const SharedStorage<kConfig>& shared,
@@ -91,7 +104,7 @@ struct DenseMainloop {
                                                         std::uint32_t offset_a,
                                                         Accumulators& accumulators) {
     shared.barriers.consumer_wait(state);
-    const std::uint32_t stage = shared.stage(state.stage);
+    const std::uint32_t stage = address_of(shared, state);
     const std::uint64_t first_a = ptx::wgmma_descriptor(stage + offset_a);
     const std::uint64_t first_b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
     ptx::wgmma_fence();
