@@ -12,6 +12,7 @@
 #include "ptx/mma_sync.cuh"
 #include "ptx/shared.cuh"
 #include "tile/fragment.cuh"
+#include "tile/store_element.cuh"
 
 namespace tcgemm::thin {
 
@@ -46,8 +47,7 @@ class ThinMainloop {
 
   // Is every result a sum that is only rounded?
   __device__ static bool is_plain(const Epilogue& epilogue) {
-    return !epilogue.has_terms && !epilogue.scaled && epilogue.out_stride_col == 1 &&
-           addressable_bits(epilogue.out_dtype) > 8;
+    return tile::stores_elements(epilogue) && !epilogue.scaled && epilogue.out_stride_col == 1;
   }
 
   __device__ ThinMainloop(const CpAsyncParams& params, std::uint32_t shared)
