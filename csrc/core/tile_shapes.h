@@ -15,18 +15,20 @@ inline constexpr TileShape kSm90[] = {{.n = 256, .stages = 4},
                                       {.warpgroups = 1, .n = 256, .stages = 5},
                                       {.warpgroups = 1, .n = 128, .stages = 8},
                                       {.warpgroups = 1, .n = 64, .stages = 12},
-                                      {.n = 320, .stages = 3},
-                                      {.n = 224, .stages = 4},
                                       {.n = 208, .stages = 4},
                                       {.n = 176, .stages = 5},
                                       {.n = 144, .stages = 5},
                                       {.m64_blocks = 2, .n = 128, .stages = 6, .pingpong = true}};
 // Few rows: so many columns that the tiles of 4096, 6144 and 28672 columns fill 132 SMs, with up to
-// 64 rows or with 128 and 256.
+// 64 rows or with 128 and 256. These and the wider tile are faster for few other products, so only
+// TN, the layout of layers, has them.
 inline constexpr TileShape kSm90Narrow[] = {{.warpgroups = 1, .n = 32, .stages = 18},
                                             {.warpgroups = 1, .n = 48, .stages = 14},
                                             {.warpgroups = 1, .n = 224, .stages = 5},
+                                            {.n = 224, .stages = 4},
                                             {.n = 96, .stages = 7}};
+// Large FP8 products, and results of 16 bits that it fits. Other types gain nothing.
+inline constexpr TileShape kSm90Wide[] = {{.n = 320, .stages = 3}};
 // For results that are stored by columns. Of 20 such tiles, these made a set of 169 problems faster
 // on an H200 (docs/dev/kernels/column_stores.md).
 inline constexpr TileShape kSm90Columns[] = {

@@ -50,10 +50,11 @@ struct FragmentEpilogue {
       kPath == EpiloguePath::fused && kConfig.mainloop == Mainloop::dense &&
       kConfig.m64_blocks == 1 && kConfig.warpgroups < 3 && kConfig.n > 64 && kConfig.n <= 256;
   static constexpr int kEarlyAddends = kHasEarlyAddends ? kConfig.n / kUnrolledUnit - 3 : 0;
-  // Layers multiply in TN, 16-bit and FP8. The other kernels have loops, which compile in a third
-  // of the time.
+  // Layers multiply in TN, 16-bit and e4m3. The other kernels have loops, which compile in a third
+  // of the time. Gradients in e5m2 have no terms.
   static constexpr bool kUnrollsTerms = kConfig.layout == Layout::TN && kConfig.n >= 128 &&
                                         bits(kConfig.input) <= 16 && !kConfig.block_scaled() &&
+                                        kConfig.input == kConfig.input_b &&
                                         kConfig.accumulator == DType::f32;
   static constexpr tile::UnrolledTraits kUnrolled = {
       .columns = kConfig.n,
