@@ -84,6 +84,10 @@ constexpr double kPackedSlice = 7.0;         // the same with a packed weight
 // scaled to f16's rate, do not reach the cap.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
+// Factor of FP8 tiles of two warpgroups and up to 256 columns in products of more FLOP: 128x320,
+// 192x192 and pingpong take less power.
+constexpr double kFp8PowerFlops = 2e11;
+constexpr double kFp8Power = 1.07;
 
 // Power has a cap, so the clock falls as far as the tensor cores are busy. Device has the clock of
 // large problems, which keep more than kSlowShare of them busy. Below kFastShare the clock is
@@ -281,8 +285,12 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
   const double mma_share = config.is_sparse() ? 0.5 : 1.0;
   const double flops = gemms * mma_share * problem.flops() / matrices * bits(config.input) / 16;
   const double waves = launch.stream_k ? 1.0 : wave_time(launch.waves, flops);
+  const bool is_plain_fp8 = is_fp8(config.input) && !config.is_sparse() && !config.block_scaled();
+  const bool takes_power =
+      is_plain_fp8 && config.warpgroups == 2 && config.n <= 256 && !config.pingpong;
+  const double power = takes_power && flops >= kFp8PowerFlops ? kFp8Power : 1.0;
   const double clocks =
-      waves * tile + (config.pingpong ? outside : 0.0) + cluster_sum_clocks(config, launch);
+      power * waves * tile + (config.pingpong ? outside : 0.0) + cluster_sum_clocks(config, launch);
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster_start = starts_late ? kNarrowCluster : kCluster;
   const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
