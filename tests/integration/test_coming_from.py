@@ -83,6 +83,7 @@ assert type(mlp).__name__ == "LigerSwiGLUMLP" and type(mlp.up_proj) is Linear
 """
 
 
+@pytest.mark.nightly
 def test_liger():
     """In a process of its own: Liger changes the classes of transformers."""
     pytest.importorskip("liger_kernel")

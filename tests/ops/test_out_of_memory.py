@@ -254,6 +254,7 @@ def test_other_errors_keep_their_type():
     assert memory.refused(same) is same
 
 
+@pytest.mark.nightly
 def test_a_smaller_batch_is_found():
     accelerate = pytest.importorskip("accelerate")
     sizes = []
