@@ -11,6 +11,7 @@
 #include "ptx/cluster.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/shared.cuh"
+#include "ptx/uniform.cuh"
 #include "tile/pipeline.cuh"
 
 namespace tcgemm::sm90 {
@@ -39,6 +40,9 @@ struct SharedStorage {
   __device__ std::uint32_t stage(int group) const {
     return stages + group * (kConfig.group_stages() * kConfig.stage_bytes());
   }
+  // The same in uniform registers, for descriptors. All lanes have the same stage, but in a loop
+  // over k-blocks the compiler does not see that.
+  __device__ std::uint32_t uniform_stage(int group) const { return ptx::uniform(stage(group)); }
   // GemmConfig::exchange_bytes
   __device__ std::uint32_t exchange() const { return barriers.base - kConfig.exchange_bytes(); }
   // tile/code_pairs.cuh

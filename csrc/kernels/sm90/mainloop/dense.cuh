@@ -43,6 +43,8 @@ struct DenseMainloop {
   static constexpr int kPiece = kConfig.n > 256 ? 192 : kConfig.n;
   static constexpr int kBlockBytes = 64 * 128;
   static constexpr int kSteps = 4;  // steps of 32 bytes of k in a stage
+  // Where other registers are scarce, ptxas keeps the stage in uniform registers by itself.
+  static constexpr bool kIsUniform = kConfig.warpgroups == 3 || kConfig.n > 256;
 
   static constexpr int kGroupStages = kConfig.group_stages();
 
@@ -87,16 +89,6 @@ struct DenseMainloop {
   }
 
  private:
-  // The address of a stage, for descriptors in uniform registers. All lanes have the same stage,
-  // but in this loop ptxas keeps it in uniform registers only where others are scarce: with three
-  // warpgroups, or with 160 accumulators.
-  __device__ static std::uint32_t address_of(const SharedStorage<kConfig>& shared,
-                                             const PipelineState& state) {
-    const std::uint32_t address = shared.stage(state.stage);
-    constexpr bool kIsUniform = kConfig.warpgroups == 3 || kConfig.n > 256;
-    return kIsUniform ? address : ptx::uniform(address);
-  }
-
   // Issues the WGMMA group of kStages stages.
   template <int kStages, bool kAccumulate>
   __device__ __forceinline__ static void multiply_group(const SharedStorage<kConfig>& shared,
@@ -104,7 +96,8 @@ struct DenseMainloop {
                                                         std::uint32_t offset_a,
                                                         Accumulators& accumulators) {
     shared.barriers.consumer_wait(state);
-    const std::uint32_t stage = address_of(shared, state);
+    const std::uint32_t stage =
+        kIsUniform ? shared.stage(state.stage) : shared.uniform_stage(state.stage);
     const std::uint64_t first_a = ptx::wgmma_descriptor(stage + offset_a);
     const std::uint64_t first_b = ptx::wgmma_descriptor(stage + TmaProducer<kConfig>::kBytesA);
     ptx::wgmma_fence();

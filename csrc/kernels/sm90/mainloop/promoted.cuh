@@ -134,11 +134,6 @@ struct PromotedMainloop {
     return taken;
   }
 
-  // The address of a stage, which the compiler does not see to be the same in all lanes.
-  __device__ static std::uint32_t address_of(const Context& context, const PipelineState& state) {
-    return ptx::uniform(context.shared.stage(state.stage));
-  }
-
   // Issues the WGMMAs of a chunk of the stage at `address`, as kCommits groups.
   template <int kCommits>
   __device__ static void multiply_chunk(const Context& context, std::uint32_t address, int chunk,
@@ -162,7 +157,7 @@ struct PromotedMainloop {
                                         const Meanwhile& meanwhile) {
     Partial partial[2];
     PipelineState current = take_stage(context, state);
-    multiply_chunk<1>(context, address_of(context, current), 0, partial[0]);
+    multiply_chunk<1>(context, context.shared.uniform_stage(current.stage), 0, partial[0]);
     meanwhile();
 #pragma unroll 1
     for (; k_blocks > 2; k_blocks -= 2)
@@ -188,7 +183,8 @@ struct PromotedMainloop {
       const PipelineState promoted = current;
       if (more) {
         if (next == 0) current = take_stage(context, state);
-        multiply_chunk<1>(context, address_of(context, current), next, partial[(item + 1) % 2]);
+        multiply_chunk<1>(context, context.shared.uniform_stage(current.stage), next,
+                          partial[(item + 1) % 2]);
       }
       if (chunk == 0) scales = read_scales<kScaleKind>(context, promoted);
       more ? ptx::wgmma_wait<1>() : ptx::wgmma_wait<0>();
@@ -206,7 +202,7 @@ struct PromotedMainloop {
     Partial partial;
     BlockScales<kScaleKind> scales;
     const PipelineState current = take_stage(context, state);
-    const std::uint32_t address = address_of(context, current);
+    const std::uint32_t address = context.shared.uniform_stage(current.stage);
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       OrderBarrier::wait(context.warpgroup);

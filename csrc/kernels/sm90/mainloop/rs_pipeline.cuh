@@ -5,7 +5,6 @@
 
 #include "catalog.h"
 #include "kernels/sm90/producer.cuh"
-#include "ptx/uniform.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace tcgemm::sm90 {
@@ -32,7 +31,7 @@ __device__ inline void rs_pipeline(const SharedStorage<kConfig>& shared, Pipelin
   int k_block = 0, previous = 0;
   const auto multiply_k_block = [&](Buffer& current, Buffer& next) {
     ptx::wgmma_fence();
-    issue(ptx::uniform(shared.stage(state.stage)), current, k_block != 0);
+    issue(shared.uniform_stage(state.stage), current, k_block != 0);
     ptx::wgmma_commit();
     ptx::wgmma_wait<1>();
     if (k_block != 0) consumer_release<kConfig>(shared, previous, cluster);

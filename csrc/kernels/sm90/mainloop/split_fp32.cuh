@@ -105,8 +105,7 @@ struct SplitFp32Mainloop {
 #pragma unroll 1
     do {
       const int stage = state.stage;
-      // In this loop the compiler does not see that all lanes have the same stage.
-      const std::uint32_t address = ptx::uniform(shared.stage(stage));
+      const std::uint32_t address = shared.uniform_stage(stage);
       [&]<int... kItem>(std::integer_sequence<int, kItem...>) {
         if constexpr (kOverlaps) {
           Partial<0> partial[2];
