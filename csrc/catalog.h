@@ -43,6 +43,7 @@ inline constexpr Operands kInt4[] = {{s4, s4, s32}, {s4, u4, s32}, {u4, s4, s32}
 inline constexpr Operands kBits[] = {{b1, b1, s32}};
 inline constexpr Operands kF64[] = {{f64, f64, f64}};
 inline constexpr Operands kF32[] = {{f32, f32, f64}};
+inline constexpr Operands kF32Sums[] = {{f32, f32, f32}};
 inline constexpr Operands kWeights[] = {
     {bf16, bf16, f32, 4}, {bf16, bf16, f32, 8}, {f16, f16, f32, 4}, {f16, f16, f32, 8}};
 
@@ -132,6 +133,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     {sm90a, thin, kBf16, kSm90Thin},
     {sm90a, thin, kF16, kSm90Thin},
     {sm90a, thin, kF32, kSm90Thin},
+    {sm90a, tf32x2, kF32Sums, kSm90Tf32x2, kKMajorB},
 };
 
 // Columns of MN-major b come in boxes of 64.
@@ -228,6 +230,7 @@ constexpr ConfigName name(const GemmConfig& config) {
     case Mainloop::promoted:
     case Mainloop::block_scaled:
     case Mainloop::sparse:
+    case Mainloop::tf32x2:
     case Mainloop::thin:
     case Mainloop::gemv: result.add("_", name(config.mainloop)); break;
   }

@@ -82,7 +82,8 @@ def catalog() -> list[dict[str, Any]]:
     - gemv, gemv_cluster, k_groups: whether the kernel is one for few rows, the blocks of its
       clusters, and the groups of warpgroups that divide the k of a tile.
     - weight_bits: 4 or 8 if the kernel decodes a packed weight; else 0.
-    - terms: the number of terms of a float32 operand, each of the type `input`; else 1.
+    - terms: the number of terms of a float32 operand, else 1. They are of the type `input`; the
+      mainloop "tf32x2" makes terms of tf32.
     - sparse: the pattern of a, "2:4" or "1:2"; "" if a is dense.
     - uses_tma, k_major_only: whether TMA loads the operands, and whether both must be K-major.
     - interleaved_rows: whether a lane holds two adjacent rows of a column.
@@ -285,7 +286,7 @@ def _operands(kernel: dict[str, Any]) -> str:
         first, second = ("f32 as tf32" if operand == F32_INPUT else operand for operand in (a, b))
         return f"{first} {kernel['sparse']} by {second}"
     if kernel["terms"] > 1:
-        return f"f32 as {kernel['terms']} {a} terms"
+        return f"f32 as {kernel['terms']} {_instruction_types(kernel)[1]} terms"
     if a == F32_INPUT or _instruction_types(kernel)[1] != a:
         return f"f32 as {_instruction_types(kernel)[1]}"
     if bits := kernel["weight_bits"]:
@@ -295,10 +296,12 @@ def _operands(kernel: dict[str, Any]) -> str:
 
 def _instruction_types(kernel: dict[str, Any]) -> tuple[str, ...]:
     """Architecture and types of a kernel's instruction, and whether its a is sparse: f32 that is
-    added up as f64 becomes it."""
+    added up as f64, or split into terms by the kernel, becomes what is multiplied."""
     arch, a, b, accumulator = (kernel[i] for i in ("arch", "input", "input_b", "accumulator"))
     if accumulator == "f64":
         a = b = "f64"
+    elif kernel["mainloop"] == "tf32x2":
+        a = b = "tf32"
     return (arch, a, b, accumulator, "sp" if kernel["sparse"] else "")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from benchmarks import RESULTS
 from tcgemm import _plots, info
 from tcgemm._tables import markdown
+from tcgemm.emulate import tf32x2
 from tcgemm.emulate.product import architecture
 from tcgemm.emulate.sums import BLOCK, Kernel
 from tcgemm.numerics.table import text
@@ -35,7 +36,8 @@ def emulated() -> Any:
 def _family(row: dict[str, Any]) -> str:
     """The name of the kernels without their tile: "sm90a_e4m3_f32_*_promoted"."""
     last = "_promoted" if row["promoted"] and row["terms"] == 1 else ""
-    terms = f"_{row['input']}x{row['terms']}" if row["terms"] > 1 else ""
+    made = "tf32" if row["mainloop"] == "tf32x2" else row["input"]  # what terms are made of
+    terms = f"_{made}x{row['terms']}" if row["terms"] > 1 else ""
     return f"`{row['arch']}_{row['input']}_{row['accumulator']}_*{last}{terms}`"
 
 
@@ -45,6 +47,8 @@ def _sums(row: dict[str, Any], gpu: str) -> tuple[str, ...]:
         return WHOLE[row["accumulator"]]
     mma = Kernel(row, architecture(gpu), False).instruction()
     depth = {1: str(BLOCK), 2: "16 to 64"}.get(row["terms"], "32")
+    if row["mainloop"] == "tf32x2":
+        depth = str(tf32x2.CHAIN)
     is_partial = row["terms"] > 1 or row["promoted"]
     partial = f"every {depth} of k, in float32" if is_partial else "-"
     return str(mma.products), str(mma.fraction_bits), KEPT[str(mma.rounding)], partial

@@ -84,6 +84,8 @@ struct GemmConfig : TileShape {
   constexpr bool is_rs() const {
     return mainloop == Mainloop::rs || (has_packed_weight() && !is_gemv());
   }
+  // The kernel makes TF32 terms of FP32 operands: a's in registers, b's in shared memory.
+  constexpr bool is_tf32x2() const { return mainloop == Mainloop::tf32x2; }
   // 16-bit terms that an FP32 operand is split into.
   constexpr int terms() const {
     if (mainloop != Mainloop::split_fp32) return 1;
@@ -132,7 +134,7 @@ struct GemmConfig : TileShape {
     return arch == Arch::sm90a && (mainloop == Mainloop::dense || mainloop == Mainloop::promoted);
   }
   // A lane holds two adjacent rows of a column: tile::RowOrder::interleaved.
-  constexpr bool interleaved_rows() const { return is_rs() || is_sparse(); }
+  constexpr bool interleaved_rows() const { return is_rs() || is_sparse() || is_tf32x2(); }
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
@@ -150,7 +152,7 @@ struct GemmConfig : TileShape {
   constexpr bool has_kernel(EpiloguePath path) const {
     if (columns_only && path != EpiloguePath::columns && path != EpiloguePath::slices) return false;
     switch (path) {
-      case EpiloguePath::plain: return uses_tma();
+      case EpiloguePath::plain: return uses_tma() && !is_tf32x2();  // its results are f32
       case EpiloguePath::fused: return fuses_activations();
       case EpiloguePath::rolled: return !unrolled_only();
       case EpiloguePath::columns: return transposes_result();
@@ -182,8 +184,8 @@ struct GemmConfig : TileShape {
   // tile/tma_store_columns.cuh.
   constexpr DType column_store_dtype() const { return bits(input) == 16 ? input : DType::bf16; }
   constexpr bool tma_stores_columns() const {
-    return interleaved_rows() && uses_tma() && !is_packed_mma() && k_groups() == 1 &&
-           n % (2 * kStoreColumns) == 0;
+    return interleaved_rows() && uses_tma() && !is_packed_mma() && !is_tf32x2() &&
+           k_groups() == 1 && n % (2 * kStoreColumns) == 0;
   }
   // TMA loads the operands (TmaParams). The other kernels, FP64-accumulating ones among them, take
   // any strides and alignment (CpAsyncParams). They load with cp.async, but for thin ones.
@@ -193,13 +195,13 @@ struct GemmConfig : TileShape {
   constexpr bool divides_k() const {
     if (columns_only) return false;          // sums are f32 in rows
     if (!uses_tma()) return has_producer();  // it accumulates in f64
-    return terms() == 1 && (!is_sparse() || n <= 64);
+    return terms() == 1 && !is_tf32x2() && (!is_sparse() || n <= 64);
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Tiles of more than 256
   // columns have no registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added =
-        uses_tma() && !columns_only && (divides_k() || (terms() == kF16Terms && n <= 128));
+    const bool added = uses_tma() && !columns_only &&
+                       (divides_k() || (terms() == kF16Terms && n <= 128) || is_tf32x2());
     const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 256;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
            (m64_blocks == 1 || is_packed_mma()) && row_groups() <= 2;
@@ -240,7 +242,7 @@ struct GemmConfig : TileShape {
   }
   // The sums of a k-block are added, scaled or not, to a second set of accumulators.
   constexpr bool promotes() const {
-    return mainloop == Mainloop::promoted || block_scaled() || terms() > 1;
+    return mainloop == Mainloop::promoted || block_scaled() || terms() > 1 || is_tf32x2();
   }
   // FP8 sums are as accurate as sums of 16-bit operands. A GEMV kernel issues mma.sync, for which
   // ptxas widens FP8 to f16.
@@ -292,7 +294,7 @@ struct GemmConfig : TileShape {
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
   // too, and needs their zeros.
   constexpr int edge_rows_a(std::int64_t m) const {
-    return terms() > 1 || is_sparse() || has_packed_weight()
+    return terms() > 1 || is_tf32x2() || is_sparse() || has_packed_weight()
                ? tile_m()
                : edge_rows(m, tile_m(), tile_m(), major_a(layout));
   }
@@ -325,8 +327,10 @@ struct GemmConfig : TileShape {
            metadata_bytes() + (has_packed_weight() ? packed_scale_bytes(tile_m()) : 0);
   }
   constexpr int stage_bytes() const {
-    return uses_tma() ? (loaded_bytes() + 1023) / 1024 * 1024 : loaded_bytes();
+    return uses_tma() ? (loaded_bytes() + low_term_bytes() + 1023) / 1024 * 1024 : loaded_bytes();
   }
+  // The low TF32 terms of b, after what is loaded. The high ones take the place of b.
+  constexpr int low_term_bytes() const { return is_tf32x2() ? n * row_bytes() : 0; }
   // One set of staging buffers has one buffer for each warp. With two sets a warp fills a buffer
   // while TMA reads the other.
   constexpr int staging_set_bytes() const { return row_groups() * 4 * kStagingBytes; }
@@ -364,11 +368,13 @@ struct GemmConfig : TileShape {
   }
   // shared_bytes() without the staging buffers.
   constexpr int pipeline_bytes() const { return operand_bytes() + vector_bytes(); }
+  // mbarriers: two for a group of stages. A third one says that the terms of b are written.
+  constexpr int barrier_bytes() const { return (is_tf32x2() ? 24 : 16) * stage_groups(); }
   // The same without the vector.
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (!has_producer()) return operands;
-    return operands + 16 * stage_groups() + scale_stages() * scale_bytes() + exchange_bytes();
+    return operands + barrier_bytes() + scale_stages() * scale_bytes() + exchange_bytes();
   }
   constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
     const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();

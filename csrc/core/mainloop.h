@@ -14,6 +14,7 @@ enum class Mainloop : std::uint8_t {
   block_scaled,  // the same, each sum scaled before it is added
   sparse,        // A has 2:4 sparsity along k: core/sparse.h
   split_fp32,    // FP32 operands as 16-bit terms: core/split_fp32.h
+  tf32x2,        // FP32 operands as two TF32 terms, which the kernel makes of them
   packed,        // A is a packed weight, decoded in registers
   packed_mma,    // the same with mma.sync in place of wgmma, for few rows
   fp64,          // FP64, or FP32 accumulated as FP64
@@ -23,9 +24,9 @@ enum class Mainloop : std::uint8_t {
 };
 
 constexpr const char* name(Mainloop mainloop) {
-  constexpr const char* names[] = {"dense",  "rs",         "promoted",    "block_scaled",
-                                   "sparse", "split_fp32", "packed",      "packed_mma",
-                                   "fp64",   "gemv",       "packed_gemv", "thin"};
+  constexpr const char* names[] = {
+      "dense",  "rs",         "promoted", "block_scaled", "sparse",      "split_fp32", "tf32x2",
+      "packed", "packed_mma", "fp64",     "gemv",         "packed_gemv", "thin"};
   return names[static_cast<int>(mainloop)];
 }
 

@@ -126,7 +126,7 @@ struct SplitFp32Params {
   const std::uint32_t* decision = nullptr;
   const std::uint32_t* ranges_a = nullptr;  // batch x m; m where one a serves every batch
   const std::uint32_t* ranges_b = nullptr;  // batch x n; n where one b serves every batch
-  std::uint8_t* recompute_mask = nullptr;   // batch x mask_m x mask_n
+  std::uint8_t* recompute_mask = nullptr;   // batch x mask_m x mask_n x kMaskBytes
   std::int32_t mask_m = 0, mask_n = 0;
   // Matrices in the batch of an operand. In the TMA map, term t of matrix i is matrix t * copies +
   // i.
@@ -240,13 +240,14 @@ struct TmaParams {
 };
 
 // Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).
-//   no decision            all tiles
-//   decision and a mask    the tiles of kRecomputeTile x kRecomputeTile that the mask selects, but
-//                          none unless the decision has kNeedsChecks
+//   neither                all tiles
+//   a mask                 the tiles of kRecomputeTile x kRecomputeTile that the mask selects
+//   decision and a mask    the same, but none unless the decision has kNeedsChecks
 //   decision without mask  all tiles if the decision has kUseBf16, else none
 struct TileFilter {
   const std::uint32_t* decision = nullptr;
-  const std::uint8_t* recompute_mask = nullptr;  // batch x tiles_m x tiles_n of the kernel's tiling
+  // batch x tiles_m x tiles_n of the kernel's tiling: kMaskBytes, as one word
+  const std::uint32_t* recompute_mask = nullptr;
 };
 
 struct CpAsyncParams {

@@ -198,25 +198,31 @@ inline Problem with_terms(const Problem& problem, const Matrix& a, const Matrix&
   return split;
 }
 
+// The kernel that computes the tiles of a mask again, from the f32 operands.
+struct RecomputePlan {
+  LaunchConfig kernel;
+  std::size_t mask = 0;  // offset in the workspace
+  std::size_t mask_bytes = 0;
+};
+
 struct SplitFp32Plan {
   SplitFp32Pass a, b;
   bool bf16 = false;  // the host has decided on bf16 terms
   // Runs where the decision has kUseBf16: the bf16x3 kernel or the FP64-accumulating one. There is
   // none where `bf16` is set.
   LaunchConfig alternative;
-  LaunchConfig recompute;    // runs on the tiles of the recompute mask
-  std::size_t decision = 0;  // offsets in the workspace
-  std::size_t recompute_mask = 0;
-  std::size_t recompute_mask_bytes = 0;
+  RecomputePlan recompute;
+  std::size_t decision = 0;  // offset in the workspace
 };
 
-// The passes that run before the kernel.
+// The launches beside the kernel.
 struct Passes {
   std::optional<RepackPass> repack_a;
   std::optional<RepackPass> repack_b;
   std::optional<SumPass> sums_a;  // if there is a zero_b, or Problem::adds_ones
   std::optional<SumPass> sums_b;  // if there is a zero_a, or Problem::adds_ones
   std::optional<SplitFp32Plan> split;
+  std::optional<RecomputePlan> recompute;  // after a kernel that makes TF32 terms
 };
 
 struct Estimate {
@@ -234,6 +240,7 @@ struct Estimate {
 //
 //   split FP32 (core/split_fp32.h), on the same stream:
 //     [repack a, b]  first split pass  second split pass  f16x2 kernel  bf16x3 kernel  recompute
+//     [repack a, b]  tf32x2 kernel  recompute
 struct Plan {
   LaunchConfig main;
   bool swap_ab = false;  // the kernel computes out^T = b^T a^T
@@ -246,8 +253,9 @@ struct Plan {
   int stored_slices() const { return main.stored_slices(); }
   // Does the kernel store the argument of the activation beside the result, where both are wanted?
   bool stores_z() const {
-    return stored_slices() > 1 || (!passes.split && (main.epilogue_path == EpiloguePath::fused ||
-                                                     main.epilogue_path == EpiloguePath::columns));
+    const bool has_one_kernel = !passes.split && !passes.recompute;
+    return stored_slices() > 1 || (has_one_kernel && (main.epilogue_path == EpiloguePath::fused ||
+                                                      main.epilogue_path == EpiloguePath::columns));
   }
 };
 

@@ -185,7 +185,10 @@ struct Problem {
   DType input_a = DType::f32;
   DType input_b = DType::f32;
   DType accumulator = DType::f32;
-  int terms = 1;         // 16-bit terms of f32 operands, set by the planner (core/split_fp32.h)
+  // Set by the planner (core/split_fp32.h): 16-bit terms of f32 operands; f32 operands become two
+  // TF32 terms in the kernel.
+  int terms = 1;
+  bool tf32x2 = false;
   bool promote = false;  // fp8: partial sums over 128 of k are added in f32 registers
   Activation activation = Activation::none;
   double alpha = 1.0;

@@ -27,10 +27,11 @@ namespace tcgemm {
 //   - The terms of a row with Inf or NaN are zero. All its results are computed again.
 //
 // So with either kind of terms every result is either f32-accurate or computed again. The recompute
-// mask has one byte for each 64 x 64 tile of the result.
+// mask has bytes for each 64 x 64 tile of the result.
 
 inline constexpr int kF16Terms = 2, kBf16Terms = 3;
-constexpr int split_product_count(int terms) { return terms == kF16Terms ? 3 : 6; }
+inline constexpr int kTf32Terms = 2;
+constexpr int split_product_count(int terms) { return terms == kBf16Terms ? 6 : 3; }
 inline constexpr int kLowShift = 11;  // the second f16 term is scaled by 2^kLowShift
 
 // The largest scaled exponent. f16 overflows at 2^16; with bf16 a sum of k products is finite in
@@ -90,6 +91,20 @@ inline constexpr std::uint32_t kUseBf16 = 1;
 // kUseBf16.
 inline constexpr std::uint32_t kNeedsChecks = 2;
 
-inline constexpr int kRecomputeTile = 64;  // rows and columns of the result for a byte of the mask
+inline constexpr int kRecomputeTile = 64;  // rows and columns of a tile
+inline constexpr int kMaskBytes = 4;       // of a tile in the mask: one for each 16 rows
+
+// tf32x2 has two TF32 terms, which the kernel makes (kernels/sm90/mainloop/tf32x2.cuh):
+//
+//   x = p0 + p1   p0 = tf32(x), p1 = x - p0 without its last 13 bits
+//
+// TF32 has the exponents of f32, so rows are not scaled. The three products of terms omit less than
+// 2^-21 of a product, which averages out over k unless few products dominate a sum. So a range is
+// wide if an element is below 2^-kTf32x2Spread of another one, or below 2^kLeastTf32x2Exponent,
+// where p1 loses bits. The kernel looks at the elements that one lane has of a row of a in its
+// slice of k, and at four adjacent ones of a column of b. The results of a wide range become NaN,
+// and so do those of Inf. All results that are not finite are computed again.
+inline constexpr int kTf32x2Spread = kF16Spread;
+inline constexpr int kLeastTf32x2Exponent = -112;
 
 }  // namespace tcgemm

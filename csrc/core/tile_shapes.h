@@ -68,6 +68,9 @@ inline constexpr TileShape kSm90F16x2[] = {{.n = 256, .stages = 2},
                                            {.warpgroups = 1, .n = 128, .stages = 4},
                                            {.warpgroups = 1, .n = 64, .stages = 6}};
 inline constexpr TileShape kSm90Bf16x3[] = {{.n = 256, .stages = 2}, {.n = 128, .stages = 4}};
+// Two TF32 terms: for few rows, whose other operand is large. A stage has both terms of b.
+inline constexpr TileShape kSm90Tf32x2[] = {{.n = 64, .stages = 6},
+                                            {.warpgroups = 1, .n = 64, .stages = 8}};
 // RS: A is loaded in boxes of 128 bytes of m, so a tile has at least 128 rows of s8.
 inline constexpr TileShape kSm90Rs[] = {
     {.n = 256, .stages = 4}, {.n = 128, .stages = 6}, {.n = 64, .stages = 8}};

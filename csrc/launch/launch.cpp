@@ -155,10 +155,13 @@ void launch(const Problem& original, const Plan& plan, void* workspace, int devi
     launch_split_gemm(context);
     return;
   }
+  const Matrix a = context.a, b = context.b;
   repack(context);
   sum(plan.passes.sums_a, context);
   sum(plan.passes.sums_b, context);
-  if (plan.main.grid_adds)
+  if (plan.passes.recompute)
+    launch_tf32x2(context, a, b);
+  else if (plan.main.grid_adds)
     launch_grid_sums(context);
   else if (plan.stored_slices() > 1)
     launch_slices(context);

@@ -78,6 +78,23 @@ void launch_split_passes(SplitFp32PassParams params, const SplitFp32Pass* const 
               kernels::kSplitThreads, device, stream, {-1, "the second split pass"});
 }
 
+// The parameters of a kernel that marks tiles in the mask.
+SplitFp32Params with_mask(const RecomputePlan& plan, std::uintptr_t workspace) {
+  SplitFp32Params params;
+  params.recompute_mask = pointer_at<std::uint8_t>(workspace + plan.mask);
+  params.mask_m = std::int32_t(plan.kernel.tiles_m);
+  params.mask_n = std::int32_t(plan.kernel.tiles_n);
+  return params;
+}
+
+// Computes the tiles of the mask again, if the decision says so. nullptr: in any case.
+void recompute(LaunchContext call, const RecomputePlan& plan, const std::uint32_t* decision) {
+  const std::uintptr_t workspace = reinterpret_cast<std::uintptr_t>(call.workspace);
+  call.run = plan.kernel;
+  call.filter = {decision, pointer_at<const std::uint32_t>(workspace + plan.mask)};
+  launch_gemm(call);
+}
+
 }  // namespace
 
 void launch_split_gemm(const LaunchContext& call) {
@@ -90,8 +107,8 @@ void launch_split_gemm(const LaunchContext& call) {
   params.bf16 = passes.bf16;
   params.top = split_top(kBf16Terms, problem.k);
   params.decision = pointer_at<std::uint32_t>(workspace + passes.decision);
-  params.recompute_mask = pointer_at<std::uint8_t>(workspace + passes.recompute_mask);
-  params.recompute_mask_bytes = passes.recompute_mask_bytes;
+  params.recompute_mask = pointer_at<std::uint8_t>(workspace + passes.recompute.mask);
+  params.recompute_mask_bytes = std::int64_t(passes.recompute.mask_bytes);
   const int main_terms = kCatalog[call.plan.main.config_index].terms();
   const int alternative_terms =
       passes.alternative.config_index < 0 ? 1 : kCatalog[passes.alternative.config_index].terms();
@@ -111,13 +128,10 @@ void launch_split_gemm(const LaunchContext& call) {
     const Matrix term_a = first_term(passes.a, terms, a.terms[terms == kBf16Terms]);
     const Matrix term_b = first_term(passes.b, terms, b.terms[terms == kBf16Terms]);
     const Problem term_problem = with_terms(problem, term_a, term_b, terms);
-    SplitFp32Params split_params{};
+    SplitFp32Params split_params = with_mask(passes.recompute, workspace);
     split_params.decision = params.decision;
     split_params.ranges_a = a.ranges;
     split_params.ranges_b = b.ranges;
-    split_params.recompute_mask = params.recompute_mask;
-    split_params.mask_m = std::int32_t(passes.recompute.tiles_m);
-    split_params.mask_n = std::int32_t(passes.recompute.tiles_n);
     split_params.copies_a = std::int32_t(passes.a.batch);
     split_params.copies_b = std::int32_t(passes.b.batch);
     split_params.top = split_top(terms, problem.k);
@@ -134,10 +148,18 @@ void launch_split_gemm(const LaunchContext& call) {
                  call.device,
                  call.stream});
   }
-  LaunchContext recompute = call;
-  recompute.run = passes.recompute;
-  recompute.filter = {params.decision, params.recompute_mask};
-  launch_gemm(recompute);
+  recompute(call, passes.recompute, params.decision);
+}
+
+void launch_tf32x2(const LaunchContext& call, const Matrix& a, const Matrix& b) {
+  const RecomputePlan& plan = *call.plan.passes.recompute;
+  LaunchContext main = call;
+  main.split = with_mask(plan, reinterpret_cast<std::uintptr_t>(call.workspace));
+  launch_gemm(main);
+  LaunchContext unpacked = call;
+  unpacked.a = a;
+  unpacked.b = b;
+  recompute(unpacked, plan, nullptr);
 }
 
 void prepare(const SplitFp32Pass& pass, void* prepared, int device, void* stream) {

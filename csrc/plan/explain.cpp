@@ -83,9 +83,15 @@ std::string split_line(char label, const SplitFp32Pass& pass, const Device& devi
               label, size(bytes).c_str(), size(bytes).c_str(), estimate_us(pass, device));
 }
 
+std::string recompute_line(const RecomputePlan& recompute, const char* what) {
+  return text(
+      "  recompute     %s: tiles with %s,\n"
+      "                which the GPU marks in a mask; returns at once if there are none\n",
+      name(kCatalog[recompute.kernel.config_index]).text, what);
+}
+
 // The passes and the other kernels of a split-FP32 plan.
 std::string split_lines(const Plan& plan, const Device& device) {
-  if (!plan.passes.split) return "";
   const SplitFp32Plan& split = *plan.passes.split;
   std::string lines = split_line('a', plan.swap_ab ? split.b : split.a, device) +
                       split_line('b', plan.swap_ab ? split.a : split.b, device);
@@ -96,10 +102,16 @@ std::string split_lines(const Plan& plan, const Device& device) {
         name(kCatalog[split.alternative.config_index]).text, split.alternative.microseconds,
         kF16Spread);
   return lines +
-         text(
-             "  recompute     %s: tiles with Inf, NaN or results whose error bound is too large,\n"
-             "                which the GPU marks in a mask; returns at once if there are none\n",
-             name(kCatalog[split.recompute.config_index]).text);
+         recompute_line(split.recompute, "Inf, NaN or results whose error bound is too large");
+}
+
+// What runs beside the kernel, for both kinds of plans.
+std::string pass_lines(const Plan& plan, const ExplainedOperands& operands, const Device& device) {
+  if (plan.passes.split) return split_lines(plan, device);
+  std::string lines = repack_lines(operands, device);
+  if (plan.passes.recompute)
+    lines += recompute_line(*plan.passes.recompute, "results that are Inf or NaN");
+  return lines;
 }
 
 std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
@@ -131,6 +143,7 @@ std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
   const char* why = original.has(Slot::sparse_b)   ? "the 2:4 operand must be the kernel's A"
                     : original.has_packed_weight() ? "the packed weight must be the kernel's A"
+                    : plan.passes.recompute ? "the operand with more rows must be the kernel's A"
                     : original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1
                         ? "out is column-major"
                     : plan.main.store_path == StorePath::tma_columns
@@ -166,7 +179,11 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
         plan.passes.split->bf16 ? 32 : 64);
   const char* how = "";
   if (problem.input_a == DType::f32)
-    how = "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
+    how =
+        plan.passes.recompute
+            ? "highest: the kernel splits operands into 2 tf32 terms; 3 products of terms,\n"
+              "                accumulated in f32 every 16 of k"
+            : "highest: multiplied and accumulated in f64 by the tensor cores, rounded to f32 once";
   else if (problem.input_a == DType::tf32)
     how = "f32 operands are rounded to tf32, 10 bits of fraction, when they are loaded";
   else if (problem.input_a != problem[Slot::a].dtype)
@@ -322,7 +339,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
            precision_line(original, plan) + load_lines(operands);
-  lines += plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device);
+  lines += pass_lines(plan, operands, device);
   lines += sum_lines(operands, device);
   lines += text("  tile          %d x %d x %d, %d stages of %s, %d threads\n", config.tile_m(),
                 config.tile_n(), config.tile_k(), config.stages, size(config.stage_bytes()).c_str(),
@@ -370,8 +387,7 @@ std::string check_layout(const Problem& original, const Plan& plan, const Device
   if (plan.main.config_index < 0) return lines + "  kernel  none: the result is empty\n";
   const GemmConfig& config = kCatalog[plan.main.config_index];
   lines += text("  kernel family %s (%s)\n", kernel_family(config).c_str(), name(config).text);
-  return lines + swap_ab_line(original, plan) +
-         (plan.passes.split ? split_lines(plan, device) : repack_lines(operands, device)) +
+  return lines + swap_ab_line(original, plan) + pass_lines(plan, operands, device) +
          sum_lines(operands, device);
 }
 

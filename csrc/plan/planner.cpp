@@ -12,6 +12,7 @@
 #include "plan/select_kernel.h"
 #include "plan/slices.h"
 #include "plan/split_fp32.h"
+#include "plan/tf32x2.h"
 #include "plan/tuned.h"
 
 namespace tcgemm::plan {
@@ -387,16 +388,22 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
         plan_split_fp32(oriented, device, filter, least_bytes, least_depth);
     double microseconds = split ? split->estimate.microseconds : HUGE_VAL;
     if (split && original.as_prepared) microseconds -= estimate_us(split->passes.split->b, device);
-    if (microseconds < plan.estimate.microseconds) {
+    double least = plan.estimate.microseconds;
+    if (microseconds < least) {
       plan = *split;
       plan.swap_ab = swap_ab;
+      least = microseconds;
     }
+    const std::optional<Plan> tf32x2 =
+        plan_tf32x2(original, device, filter, least_bytes, least_depth);
+    if (tf32x2 && tf32x2->estimate.microseconds < least) plan = *tf32x2;
   }
   if (plan.main.config_index < 0) {
     check_cluster(filter, [&](std::string_view whole) {
       return cheapest(original, device, whole, {}).found() ||
              (may_split(original, whole) &&
-              plan_split_fp32(original, device, whole, least_bytes, 1));
+              (plan_split_fp32(original, device, whole, least_bytes, 1) ||
+               plan_tf32x2(original, device, whole, least_bytes, 1)));
     });
     check_orientation(original, filter);
     throw_unsupported(original, device, filter);
@@ -445,6 +452,9 @@ double compute_time(const Problem& problem, const Plan& plan, const Device& devi
   if (plan.passes.split) {
     input = kCatalog[plan.main.config_index].input;
     gemms = split_product_count(kCatalog[plan.main.config_index].terms());
+  } else if (plan.passes.recompute) {
+    input = DType::tf32;
+    gemms = split_product_count(kTf32Terms);
   } else if (input == DType::f32) {
     input = DType::f64;
   }

@@ -47,8 +47,9 @@ struct AcceptedSignatures {
     // With K = 0 there is nothing to scale or to accumulate, so every kernel returns the right
     // zeros.
     const bool blocks = problem.k > 0 && problem.block_scaled();
-    // f32 operands that are not rounded are multiplied as f64.
-    const DType accumulator = problem.input_a == DType::f32 ? DType::f64 : problem.accumulator;
+    // f32 operands that are neither rounded nor split are multiplied as f64.
+    const bool is_f64 = problem.input_a == DType::f32 && !problem.tf32x2;
+    const DType accumulator = is_f64 ? DType::f64 : problem.accumulator;
     const auto with = [&](bool promotes) {
       return signature(problem.input_a, problem.input_b, accumulator, blocks, promotes,
                        problem.terms, problem.has(Slot::sparse_a),

@@ -11,6 +11,7 @@
 #include "plan/slices.h"
 #include "plan/store_path.h"
 #include "plan/store_time.h"
+#include "plan/tf32x2.h"
 
 namespace tcgemm::plan {
 namespace {
@@ -462,6 +463,8 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
       const double area = double(config.tile_m()) * config.tile_n();
       const double store = area * store_clocks(config, stored, launch);
       launch.microseconds = packed_time(config, stored, device, launch, store, least_bytes);
+    } else if (config.is_tf32x2()) {
+      launch.microseconds = tf32x2_time(config, problem, device, launch, least_bytes);
     } else {
       launch.microseconds = kernel_time(config, stored, device, operands, launch);
       launch.microseconds = with_memory(launch, config, problem, least_bytes, device);

@@ -5,7 +5,6 @@
 
 #include "catalog.h"
 #include "core/split_fp32.h"
-#include "plan/select_kernel.h"
 #include "plan/slices.h"
 
 namespace tcgemm::plan {
@@ -42,14 +41,18 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
   return fastest_division(whole, time(whole), std::array{2, 3, 4, kMostClusterSlices}, true, time);
 }
 
-// Config filters. The split-FP32 kernels with this smallest tile have the shortest accumulation
-// chains; of the FP64 kernels it is the tile that one byte of the recompute mask covers.
-bool has_recompute_tile(const GemmConfig& config) {
-  return config.tile_m() == kRecomputeTile && config.tile_n() == kRecomputeTile;
-}
+// Config filters. The split-FP32 kernels with the tile of the recompute mask have the shortest
+// accumulation chains.
 bool has_short_chains(const GemmConfig& config) { return config.warpgroups == 1; }
 
-// The kernel that computes from the f32 operands what split terms cannot represent.
+// Reserves workspace for what is not prepared already.
+void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
+  if (pass.prepared.terms >= terms) return;
+  pass.offset = carve_workspace(plan.workspace, split_fp32_layout(pass, terms).bytes);
+}
+
+}  // namespace
+
 std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const Device& device,
                                                  Search::ConfigFilter config_filter) {
   Problem unsplit = problem;
@@ -63,13 +66,12 @@ std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const D
   return search.best.launch;
 }
 
-// Reserves workspace for what is not prepared already.
-void carve_split_workspace(SplitFp32Pass& pass, int terms, Plan& plan) {
-  if (pass.prepared.terms >= terms) return;
-  pass.offset = carve_workspace(plan.workspace, split_fp32_layout(pass, terms).bytes);
+RecomputePlan recompute_plan(const LaunchConfig& kernel, const Problem& problem, Plan& plan) {
+  RecomputePlan recompute{kernel};
+  recompute.mask_bytes = std::size_t(problem.batch) * kernel.tiles_m * kernel.tiles_n * kMaskBytes;
+  recompute.mask = carve_workspace(plan.workspace, recompute.mask_bytes);
+  return recompute;
 }
-
-}  // namespace
 
 SplitFp32Pass split_fp32_pass(const GemmOperand& operand, const Prepared& prepared) {
   SplitFp32Pass pass;
@@ -118,7 +120,6 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
   split.bf16 = !f16;
   plan.main = f16 ? *f16 : *alternative;
   if (f16) split.alternative = *alternative;
-  split.recompute = *recompute;
 
   constexpr double kPasses = 4.5;  // microseconds: launches, and kernels that return at once
   plan.estimate.microseconds = plan.main.microseconds + kPasses + estimate_us(split.a, device) +
@@ -128,8 +129,7 @@ std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device
   carve_split_workspace(split.a, terms, plan);
   carve_split_workspace(split.b, terms, plan);
   split.decision = carve_workspace(plan.workspace, sizeof(std::uint32_t));
-  split.recompute_mask_bytes = std::size_t(problem.batch) * recompute->tiles_m * recompute->tiles_n;
-  split.recompute_mask = carve_workspace(plan.workspace, split.recompute_mask_bytes);
+  split.recompute = recompute_plan(*recompute, problem, plan);
   plan.passes.split = split;
   return plan;
 }

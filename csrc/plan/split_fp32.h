@@ -9,7 +9,9 @@
 #include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
+#include "core/split_fp32.h"
 #include "plan/operand.h"
+#include "plan/select_kernel.h"
 
 namespace tcgemm::plan {
 
@@ -39,6 +41,15 @@ std::size_t prepared_bytes(const Problem& problem, int terms);
 std::optional<Plan> plan_split_fp32(const Problem& problem, const Device& device,
                                     std::string_view filter, double least_bytes,
                                     std::int64_t least_depth);
+
+// The kernel that computes from the f32 operands what terms cannot represent.
+std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const Device& device,
+                                                 Search::ConfigFilter config_filter);
+inline bool has_recompute_tile(const GemmConfig& config) {
+  return config.tile_m() == kRecomputeTile && config.tile_n() == kRecomputeTile;
+}
+// Reserves the mask of such a kernel in the workspace of a plan.
+RecomputePlan recompute_plan(const LaunchConfig& kernel, const Problem& problem, Plan& plan);
 
 // Microseconds of the split passes on normal data, without their launches.
 double estimate_us(const SplitFp32Pass& pass, const Device& device);

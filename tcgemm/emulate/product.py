@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tcgemm import dtypes, info
-from tcgemm.emulate import packed, rounding, split_product, sums
+from tcgemm.emulate import packed, rounding, split_product, sums, tf32x2
 from tcgemm.emulate.stream_k import StreamK
 from tcgemm.emulate.terms import Terms
 from tcgemm.operands.integers import BinaryTensor, Int4Tensor
@@ -127,6 +127,8 @@ def mm(
         values = packed.gemv_sums(row_kernel, a, weight)
     elif row["accumulator"] == "s32":
         values = sums.of_integers(a, b, zero_a, zero_b)
+    elif row["mainloop"] == "tf32x2":
+        values = tf32x2.product(row_kernel, a, b, tf32x2.is_merged(plan, a))
     elif row["terms"] > 1:
         passes = split_product.passes_of(plan, given_a, given_b)
         values = split_product.of_terms(row_kernel, passes, a, b)

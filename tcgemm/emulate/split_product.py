@@ -17,7 +17,6 @@ from tcgemm.emulate import split_fp32, split_ranges, sums
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tcgemm.emulate.split_fp32 import Rows
     from tcgemm.ops.explanation import Explanation
 
 TILE = 64  # rows and columns of a result that are computed again together, kRecomputeTile
@@ -81,15 +80,16 @@ def _product(kernel: sums.Kernel, passes: Passes, a: Tensor, b: Tensor) -> Tenso
     is_inaccurate = split_fp32.inaccurate(kind, k, values, *ranges)
     values = split_fp32.rescaled(kind, values, *ranges)
     if bool(is_inaccurate.any()):
-        return _computed_again(kernel.gpu, values, is_inaccurate, left, right)
+        return computed_again(kernel.gpu, values, is_inaccurate, left.values, right.values)
     return values
 
 
-def _computed_again(gpu: str, values: Tensor, is_inaccurate: Tensor, a: Rows, b: Rows) -> Tensor:
-    """`values`, where each tile that has an inaccurate element comes from float64 sums."""
+def computed_again(gpu: str, values: Tensor, is_inaccurate: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """`values`, where each tile that has an inaccurate element comes from float64 sums. b has
+    columns as rows."""
     m, n = values.shape[-2:]
     values = values.reshape(-1, m, n).clone()
-    left, right = (x.values.expand(values.shape[0], *x.values.shape[-2:]) for x in (a, b))
+    left, right = (x.expand(values.shape[0], *x.shape[-2:]) for x in (a, b))
     for index, matrix in enumerate(is_inaccurate.reshape(-1, m, n)):
         for first in range(0, m, TILE):
             rows = slice(first, first + TILE)

@@ -37,6 +37,8 @@ class Kernel(NamedTuple):
         wgmma = row["arch"] == "sm90a" and not with_mma
         family = ("wgmma" if wgmma else "mma") + (".sp" if row["sparse"] else "")
         operands = (row["input"], row["input_b"])
+        if row["mainloop"] == "tf32x2":
+            operands = ("tf32", "tf32")
         types = (*(reversed(operands) if self.swap_ab else operands), row["accumulator"])
         for candidate, _ in table.rows().values():
             if (candidate.arch, candidate.family, candidate.in_kernels) != (self.gpu, family, True):

@@ -104,6 +104,7 @@ class Explanation(Text):
 
     if TYPE_CHECKING:  # `fields` leaves them out
         split_fp32: dict[str, Any] | None  # the passes of split float32 operands
+        recompute: dict[str, Any] | None  # what computes tiles again after a kernel of tf32 terms
         _in_short: bool  # Does a notebook show a table of the plan, and the text on demand?
 
     def __new__(
@@ -116,6 +117,7 @@ class Explanation(Text):
             value = values.get(name)
             setattr(self, name, tuple(value) if isinstance(value, list) else value)
         self.split_fp32 = values.get("split")
+        self.recompute = values.get("recompute")
         return self
 
     @property

@@ -217,9 +217,9 @@ def prepare(w: torch.Tensor) -> Prepared:
     The terms serve products of float32 operands with precision "highest" on a GPU, unless K is
     short. All other products multiply w itself, and so do the gradients.
 
-    The result has the same bits as without prepare if both products multiply terms. A small product
-    without prepare may run in float64 instead, because that is faster. Pass precision="prepared" to
-    it if it must have the bits of a product with a Prepared.
+    The result has the same bits as without prepare if both products multiply terms of 16 bits. A
+    product of few rows, or a small one, may run in another way without prepare, because that is
+    faster. Pass precision="prepared" to it if it must have the bits of a product with a Prepared.
 
     On a GPU the terms take as many bytes as w (f16), or 1.5 times as many (bf16, if the largest
     magnitude of a row is more than about 2**28 times the smallest). While prepare runs, it takes up

@@ -1,5 +1,6 @@
 """f32 products that keep all bits, on a GPU: what decides between three f16 products, six bf16 ones
-and f64, and that each element of the result is right whatever the data.
+and f64, what the kernel of tf32 terms leaves to f64, and that each element of the result is right
+whatever the data.
 
     data                                  what has to happen
     normal                                f16, nothing recomputed
@@ -22,9 +23,9 @@ from support.cases import F32
 
 pytestmark = [pytest.mark.gpu, pytest.mark.sm90]
 
-F16, BF16, F64 = "f16x2", "bf16x3", "f32_f64"
+F16, BF16, TF32, F64 = "f16x2", "bf16x3", "tf32x2", "f32_f64"
 # Beyond a unit of rounding: what the products left out come to, where one of them is all there is.
-LIMITS = {F16: 8.0, BF16: 4.0, F64: 1.0, "": 8.0}
+LIMITS = {F16: 8.0, BF16: 4.0, TF32: 9.0, F64: 1.0, "": 8.0}
 LAYOUTS = pytest.mark.parametrize("layout", cases.LAYOUTS)
 inf, nan = float("inf"), float("nan")
 
@@ -64,7 +65,7 @@ def spread(x, exponents):
 
 
 @LAYOUTS
-@pytest.mark.parametrize("kernel", [F16, BF16, F64])
+@pytest.mark.parametrize("kernel", [F16, BF16, TF32, F64])
 @pytest.mark.parametrize("k", [1, 31, 64, 65, 500, 4096])
 def test_each_way_by_itself(kernel, layout, k):
     a, b = operands(layout, 261, 300, k)
@@ -81,7 +82,7 @@ def test_rows_far_apart_keep_their_bits(layout):
     a, b = operands(layout, 300, 260, 512)
     a *= 2.0 ** torch.randint(-60, 60, (300, 1), device="cuda")
     b *= 2.0 ** torch.randint(-60, 60, (1, 260), device="cuda")
-    for kernel in ("", F16, BF16):
+    for kernel in ("", F16, BF16, TF32):
         assert_right(product(a, b, kernel), a, b)
 
 
@@ -93,7 +94,12 @@ def test_elements_far_apart_keep_their_bits(layout, exponents):
     powers = 2.0 ** torch.randint(-exponents, exponents + 1, (512,), device="cuda").double()
     a.copy_(a * powers)
     b.copy_(b / powers[:, None])
-    for kernel in ("", F16, BF16):  # the filter's kernel leaves flagged tiles to the recompute pass
+    for kernel in (
+        "",
+        F16,
+        BF16,
+        TF32,
+    ):  # the filter's kernel leaves flagged tiles to the recompute pass
         assert_right(product(a, b, kernel), a, b)
 
 
@@ -103,7 +109,7 @@ def test_independent_elements_far_apart(layout):
     assert_right(product(a, b), a, b)
 
 
-@pytest.mark.parametrize("kernel", ["", F16, BF16])
+@pytest.mark.parametrize("kernel", ["", F16, BF16, TF32])
 def test_the_identity_gives_the_operand_back(kernel):
     a = spread(torch.randn(512, 512, device="cuda"), 30)
     eye = torch.eye(512, device="cuda")
@@ -128,13 +134,13 @@ def test_more_than_any_parts_hold():
     below_one = torch.rand(2, 256, device="cuda") / 2 + 0.5
     a[3, :] = torch.ldexp(below_one[0], torch.arange(-128, 128, device="cuda"))
     b[:, 7] = torch.ldexp(below_one[1], torch.arange(120, -136, -1, device="cuda"))
-    for kernel in ("", F16, BF16):
+    for kernel in ("", F16, BF16, TF32):
         out = product(a, b, kernel)
         assert_right(out[:, :7], a, b[:, :7])
         assert_right(out[3:4, 7:8], a[3:4], b[:, 7:8])
 
 
-@pytest.mark.parametrize("kernel", ["", F16, BF16])
+@pytest.mark.parametrize("kernel", ["", F16, BF16, TF32])
 def test_subnormal_operands(kernel):
     a, b = operands("NN", 256, 192, 320)
     a *= 2.0**-130
@@ -143,7 +149,7 @@ def test_subnormal_operands(kernel):
     assert_right(product(a, b, kernel), a, b)
 
 
-@pytest.mark.parametrize("kernel", ["", F16, BF16])
+@pytest.mark.parametrize("kernel", ["", F16, BF16, TF32])
 def test_the_ends_of_the_range(kernel):
     """Sums past f32's end become Inf, those that fit are right although parts of them do not."""
     a = torch.full((128, 128), 2.0**127, device="cuda")
@@ -161,7 +167,7 @@ def test_the_ends_of_the_range(kernel):
 
 
 @LAYOUTS
-@pytest.mark.parametrize("kernel", ["", F16, BF16])
+@pytest.mark.parametrize("kernel", ["", F16, BF16, TF32])
 def test_not_finite_as_f32_has_it(layout, kernel):
     a, b = operands(layout, 300, 400, 256)
     a[5, 7] = inf
@@ -231,7 +237,7 @@ def test_a_batch_with_one_bad_matrix():
 def test_any_strides(strides):
     a = cases.make(strides, 300, 517, dtype=F32, device="cuda")
     b = cases.make(strides, 517, 270, dtype=F32, device="cuda")
-    for kernel in ("", F16, BF16):
+    for kernel in ("", F16, BF16, TF32):
         assert_right(product(a, b, kernel), a, b)
     a[11, 13] = nan
     assert product(a, b)[11].isnan().all()

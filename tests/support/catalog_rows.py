@@ -29,7 +29,7 @@ class Row(SimpleNamespace):
     @cached_property
     def types(self):
         """The operands of a call that the kernel serves."""
-        if self.split_fp32 or self.input == "f32":
+        if self.terms > 1 or self.input == "f32":
             return GemmTypes(F32, F32, F32, "highest")
         precision = "high" if self.input == "tf32" else None
         if self.input in ("e4m3", "e5m2") and not self.promoted and not self.gemv:
@@ -39,7 +39,7 @@ class Row(SimpleNamespace):
 
     @property
     def split_fp32(self):
-        return self.terms > 1
+        return self.mainloop == "split_fp32"
 
     @property
     def rs(self):
@@ -63,7 +63,8 @@ class Row(SimpleNamespace):
     @property
     def layouts(self):
         """The layouts of operands that this kernel reads as they are."""
-        return ("TT", "NN") if self.rs else (self.layout,)
+        # The other operand of tf32x2, or the rows of a product, would be the larger one.
+        return ("TT", "NN") if self.rs and self.mainloop != "tf32x2" else (self.layout,)
 
 
 def built_rows():

@@ -116,6 +116,8 @@ def words(count, dtype):
 def check_passes(fields, m, n, k, batch, types):
     """Copies and sums lie one behind another in the workspace, 256-byte aligned."""
     end = 0
+    if recompute := fields["recompute"]:
+        end = check_recompute(recompute, m, n, batch, end)
     stored = ("f32",) * 2 if types.input else (types.dtype, types.dtype_b)
     for name, rows, dtype in zip(("a", "b"), (m, n), stored, strict=True):
         if copy := fields[f"repack_{name}"]:
@@ -144,7 +146,7 @@ def check_passes(fields, m, n, k, batch, types):
 
 
 def check_split(split, m, n, k, batch, end):
-    """Terms, path decision and flags follow one another; a flag is a byte for 64 x 64 results."""
+    """Terms, path decision and flags follow one another."""
     bf16 = split["bf16"] or "_bf16x3" in split["alternative"]["kernel"]
     for name, rows in (("a", m), ("b", n)):
         terms = split[name]
@@ -161,19 +163,23 @@ def check_split(split, m, n, k, batch, end):
             4 * rows + (2 + bf16) * 2 * lines * terms["pitch"]
         )
     assert split["decision"] >= end
-    assert split["recompute_mask"] >= split["decision"] + 4
-    recompute = split["recompute"]
-    assert (recompute["tiles_m"], recompute["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
-    assert split["recompute_mask_bytes"] == batch * recompute["tiles_m"] * recompute["tiles_n"]
     assert (split["alternative"] is None) == split["bf16"]
-    return split["recompute_mask"] + split["recompute_mask_bytes"]
+    return check_recompute(split["recompute"], m, n, batch, split["decision"] + 4)
+
+
+def check_recompute(recompute, m, n, batch, end):
+    """A flag is a byte for 16 of the 64 rows of a tile."""
+    assert recompute["mask"] >= end
+    assert (recompute["tiles_m"], recompute["tiles_n"]) == (math.ceil(m / 64), math.ceil(n / 64))
+    assert recompute["mask_bytes"] == 4 * batch * recompute["tiles_m"] * recompute["tiles_n"]
+    return recompute["mask"] + recompute["mask_bytes"]
 
 
 def served_by(types, inputs, row):
     """Operands and accumulator of the row that serves these types."""
     if types.precision != "highest":
         return (*inputs, types.accumulator)
-    part = {1: "f32", 2: "f16", 3: "bf16"}[row["terms"]]
+    part = {2: "f16", 3: "bf16"}[row["terms"]] if row["mainloop"] == "split_fp32" else "f32"
     return (part, part, "f64" if row["terms"] == 1 else "f32")
 
 
@@ -188,7 +194,8 @@ def check_plan(fields, device, m, n, k, batch, types, layout):
         layout = MIRRORED[layout]
     types_of_row = served_by(types, inputs, row)
     assert (row["input"], row["input_b"], row["accumulator"]) == types_of_row
-    assert (fields["split"] is not None) == (row["terms"] > 1)
+    assert (fields["split"] is not None) == (row["mainloop"] == "split_fp32")
+    assert (fields["recompute"] is not None) == (row["mainloop"] == "tf32x2")
     assert row["block_scaled"] == (types.blocks and k > 128)  # else one scale a row is left
     assert row["promoted"] or row["gemv"] or types.precision != "promoted"
     assert has_code(device, row["arch"])

@@ -22,6 +22,10 @@
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/split_fp32.cuh"
 #define TCGEMM_TEMPLATES sm90::Gemm, sm90::SplitFp32Mainloop
+#elif defined(TCGEMM_MAINLOOP_tf32x2)
+#include "kernels/sm90/kernel.cuh"
+#include "kernels/sm90/mainloop/tf32x2.cuh"
+#define TCGEMM_TEMPLATES sm90::Gemm, sm90::Tf32x2Mainloop
 #elif defined(TCGEMM_MAINLOOP_packed)
 #include "kernels/sm90/kernel.cuh"
 #include "kernels/sm90/mainloop/packed.cuh"

@@ -17,6 +17,7 @@
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
+#include "kernels/sm90/term_writer.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/dependent.cuh"
 #include "ptx/elect.cuh"
@@ -189,6 +190,7 @@ struct Gemm {
     Frame::finish_start(cluster);
     [[maybe_unused]] const int warp = threadIdx.x / 32 - 1;
     if constexpr (kConfig.block_scaled()) load_scales(params, shared, cluster, warp);
+    if constexpr (kConfig.is_tf32x2()) write_terms(params, shared, cluster, warp);
     if constexpr (kStoresColumns)
       if (params.tma_store == TmaStore::columns && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
@@ -201,6 +203,7 @@ struct Gemm {
     if (params.tma_store != TmaStore::none) ptx::tma_prefetch(&params.out);
     shared.barriers.initialise(kConfig.block_scaled() ? 1 + ScaleProducer<kConfig>::kWriters : 1,
                                kConfig.stage_readers() * cluster.writers());
+    if constexpr (kConfig.is_tf32x2()) TermWriter<kConfig>::initialise(shared);
   }
 
   using Groups = tile::StageGroups<kConfig.group_stages()>;
@@ -275,6 +278,16 @@ struct Gemm {
       advance();
     };
     for_each_tile(params, cluster, load_tile);
+  }
+
+  __device__ static void write_terms(const TmaParams& params, const SharedStorage<kConfig>& shared,
+                                     Cluster cluster, int warp) {
+    TermWriter<kConfig> writer(shared, warp);
+    const auto write_tile = [&](const Tile& tile, const auto& advance) {
+      writer.write(tile.k_blocks, params.extent.n - tile.col);
+      advance();
+    };
+    for_each_tile(params, cluster, write_tile);
   }
 
   __device__ static void run_store_warp(const TmaParams& params,
@@ -369,6 +382,7 @@ struct Gemm {
           return;
       if constexpr (kConfig.terms() > 1)
         typename Mainloop::Rescale(params, row, col, batch).run(accumulators[0]);
+      if constexpr (kConfig.is_tf32x2()) Mainloop::mark(params, row, col, batch, accumulators[0]);
       if constexpr (kStreamsK) {
         using Sum = GridSum<kConfig>;
         const bool at_once = params.slices.steps == GridSteps::all;

@@ -22,6 +22,15 @@ __device__ inline float scale_by_exp2(float x, int exponent) {
          ptx::power_of_two(last);
 }
 
+// The byte of the recompute mask for 16 rows from `row` on.
+__device__ inline std::uint8_t* mask_byte(const SplitFp32Params& split, int batch, int row,
+                                          int col) {
+  const std::int64_t tile =
+      (std::int64_t(batch) * split.mask_m + row / kRecomputeTile) * split.mask_n +
+      col / kRecomputeTile;
+  return split.recompute_mask + tile * kMaskBytes + row / 16 % kMaskBytes;
+}
+
 // Covers 16 rows of a warp from `row` on and kColumns columns from `col` on, in matrix `batch`.
 // tile/fragment.cuh has the order of the registers.
 template <int kColumns>
@@ -113,9 +122,7 @@ class Rescale {
       tile::rotate<4>(v);
     }
     if (recompute && row_ < params_.extent.m && col < params_.extent.n)
-      split.recompute_mask[(std::int64_t(batch_) * split.mask_m + row_ / kRecomputeTile) *
-                               split.mask_n +
-                           col / kRecomputeTile] = 1;
+      *mask_byte(split, batch_, row_, col) = 1;
   }
 
   const TmaParams& params_;

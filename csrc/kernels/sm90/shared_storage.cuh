@@ -43,6 +43,10 @@ struct SharedStorage {
   // The same in uniform registers, for descriptors. All lanes have the same stage, but in a loop
   // over k-blocks the compiler does not see that.
   __device__ std::uint32_t uniform_stage(int group) const { return ptx::uniform(stage(group)); }
+  // Completes when the terms of b are in the stage: TermWriter.
+  __device__ std::uint32_t terms_barrier(int stage) const {
+    return barriers.base + 8 * (2 * kConfig.stages + stage);
+  }
   // GemmConfig::exchange_bytes
   __device__ std::uint32_t exchange() const { return barriers.base - kConfig.exchange_bytes(); }
   // tile/code_pairs.cuh

@@ -103,6 +103,12 @@ std::optional<JsonObject> describe(const LaunchConfig& launch) {
       .add("tiles_n", launch.tiles_n);
 }
 
+JsonObject describe(const RecomputePlan& recompute) {
+  return describe(recompute.kernel)
+      ->add("mask", recompute.mask)
+      .add("mask_bytes", recompute.mask_bytes);
+}
+
 JsonObject describe(const SplitFp32Plan& split) {
   return JsonObject()
       .add("a", describe(split.a))
@@ -110,9 +116,7 @@ JsonObject describe(const SplitFp32Plan& split) {
       .add("bf16", split.bf16)
       .add("alternative", describe(split.alternative))
       .add("recompute", describe(split.recompute))
-      .add("decision", split.decision)
-      .add("recompute_mask", split.recompute_mask)
-      .add("recompute_mask_bytes", split.recompute_mask_bytes);
+      .add("decision", split.decision);
 }
 
 template <class T>
@@ -132,6 +136,7 @@ void add_plan(JsonObject& object, const Plan& plan) {
       .add("sums_a", describe(plan.passes.sums_a))
       .add("sums_b", describe(plan.passes.sums_b))
       .add("split", describe(plan.passes.split))
+      .add("recompute", describe(plan.passes.recompute))
       .add("epilogue_path", name(plan.main.epilogue_path))
       .add("vector_a", plan.main.vector_a)
       .add("vector_b", plan.main.vector_b);

@@ -16,12 +16,12 @@ __device__ inline bool has_work(const TileFilter& filter) {
   return (*filter.decision & (filter.recompute_mask == nullptr ? kUseBf16 : kNeedsChecks)) != 0;
 }
 
-// The mask has a byte for each tile, in row-major order. The host sets a raster order by rows, so
-// the index of a tile is the index of its byte. Most masks select no tile, so a warp reads the
-// bytes of kAtOnce * 32 tiles of the CTA at a time. Every warp does so by itself and finds the same
+// The mask has a word for each tile, in row-major order. The host sets a raster order by rows, so
+// the index of a tile is the index of its word. Most masks select no tile, so a warp reads the
+// words of kAtOnce * 32 tiles of the CTA at a time. Every warp does so by itself and finds the same
 // tiles.
 //
-//   tiles   0 1 2 3 4 5 ..    CTA 1 of 3 reads bytes 1 4 7 10 ..
+//   tiles   0 1 2 3 4 5 ..    CTA 1 of 3 reads words 1 4 7 10 ..
 //
 // The first selected tile of this CTA from tile `index` on; a number >= `total` if there is none.
 __device__ inline std::int64_t next_selected_tile(const TileFilter& filter, std::int64_t index,
