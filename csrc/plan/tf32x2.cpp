@@ -67,7 +67,7 @@ std::optional<Plan> plan_tf32x2(const Problem& original, const Device& device,
                                 std::int64_t least_depth) {
   // amax would count results that the recompute kernel replaces.
   if (original.k < least_depth || original.has(Slot::amax)) return std::nullopt;
-  // A weight with prepared bf16 terms has a wide range, so that all results would be computed again.
+  // A weight with prepared bf16 terms has a wide range: all results would be computed again.
   for (const Slot slot : {Slot::terms_a, Slot::terms_b})
     if (filter.empty() && original.prepared(slot).terms == kBf16Terms) return std::nullopt;
   const auto plan_in = [&](bool swap_ab) -> std::optional<Plan> {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BLOCK = 32  # elements of k in a stage
 CHAIN = 16  # in a chain
-LANES = 4  # of a warp, which have the elements of a row of a in turn
+LANES = 4  # of a warp: lane k % 4 has element k of a row of a
 SPREAD = 28  # exponents between elements whose products are as accurate as float32
 LEAST_EXPONENT = -112  # of an element whose low term has all bits
 MASK_BYTES = 4  # of a tile in the recompute mask

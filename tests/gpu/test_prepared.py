@@ -53,7 +53,7 @@ def assert_same(out, expected):
 
 
 def assert_alike(x, w, p):
-    """The same bits where both products are of 16-bit terms, and a right result where one is not."""
+    """The same bits where both products are of 16-bit terms, else right results."""
     out, expected = tcgemm.mm(x, p.t()), tcgemm.mm(x, w.t())
     ways = way(x, p.t()), way(x, w.t())
     if ways[0] == ways[1] or all("f16 terms" in text for text in ways):
