@@ -203,7 +203,8 @@ double constant_b_time(const Problem& original, const Plan& plan) {
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const Passes& passes = plan.passes;
   if (config.arch != Arch::sm90a || config.mainloop == Mainloop::fp64 || original.m > 64 ||
-      passes.repack_a || passes.repack_b || passes.split || original.has(Slot::sparse_a) ||
+      passes.repack_a || passes.repack_b || passes.split || passes.recompute ||  // not measured
+      original.has(Slot::sparse_a) ||
       original.has_packed_weight())  // whose order is loaded so already
     return 0;
   return config.is_gemv() ? 1.3 : original.m <= 16 ? 1.0 : 0.4;

@@ -13,11 +13,11 @@ def test_each_fault_can_be_planted():
         assert fault.edit(text) != text, fault.name
 
 
-def test_fourteen_are_found_on_a_cpu_and_nineteen_on_a_gpu():
+def test_fourteen_are_found_on_a_cpu_and_twenty_on_a_gpu():
     files = {fault.file for fault in FAULTS}
-    assert len(files) == len(FAULTS) == 33
+    assert len(files) == len(FAULTS) == 34
     of_kernels = {fault.file for fault in FAULTS if fault.kernels}
-    assert len(of_kernels) == 19
+    assert len(of_kernels) == 20
     of_kernels -= {"csrc/ops/product/strips.cpp"}  # products of more memory than a CPU has
     assert all(name.startswith(("csrc/kernels/", "csrc/tile/", "csrc/ptx/")) for name in of_kernels)
 
@@ -25,7 +25,8 @@ def test_fourteen_are_found_on_a_cpu_and_nineteen_on_a_gpu():
 def test_their_kernels_are_in_the_catalog():
     names = [row["name"] for row in info.catalog()]
     for fault in FAULTS:
-        assert any(fault.kernels in name for name in names), fault.name
+        for kernel in fault.kernels.split(","):
+            assert any(kernel in name for name in names), fault.name
 
 
 def test_their_tests_are_there():
