@@ -156,10 +156,10 @@ void launch_tf32x2(const LaunchContext& call, const Matrix& a, const Matrix& b) 
   LaunchContext main = call;
   main.split = with_mask(plan, reinterpret_cast<std::uintptr_t>(call.workspace));
   launch_gemm(main);
-  LaunchContext unpacked = call;
-  unpacked.a = a;
-  unpacked.b = b;
-  recompute(unpacked, plan, nullptr);
+  LaunchContext again = call;
+  again.a = a;
+  again.b = b;
+  recompute(again, plan, nullptr);
 }
 
 void prepare(const SplitFp32Pass& pass, void* prepared, int device, void* stream) {

@@ -395,15 +395,15 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
       least = microseconds;
     }
     const std::optional<Plan> tf32x2 =
-        plan_tf32x2(original, device, filter, least_bytes, least_depth);
-    if (tf32x2 && tf32x2->estimate.microseconds < least) plan = *tf32x2;
+        plan_tf32x2(original, device, filter, least_bytes, least_depth, least);
+    if (tf32x2) plan = *tf32x2;
   }
   if (plan.main.config_index < 0) {
     check_cluster(filter, [&](std::string_view whole) {
       return cheapest(original, device, whole, {}).found() ||
              (may_split(original, whole) &&
               (plan_split_fp32(original, device, whole, least_bytes, 1) ||
-               plan_tf32x2(original, device, whole, least_bytes, 1)));
+               plan_tf32x2(original, device, whole, least_bytes, 1, HUGE_VAL)));
     });
     check_orientation(original, filter);
     throw_unsupported(original, device, filter);

@@ -39,12 +39,13 @@ Search cheapest_tf32x2(const Problem& problem, const Device& device, std::string
 // Its slices of k, which a cluster adds: those of the product without its epilogue.
 Division division_of_tf32x2(const Problem& problem, const Device& device, double least_bytes) {
   const Problem plain = partial_sums(problem, 1, row_major_result(problem, DType::f32));
-  const auto time = [&](Division division) {
-    return cheapest_tf32x2(plain, device, {}, least_bytes, division).best.launch.microseconds;
+  const auto launch = [&](Division division) {
+    return cheapest_tf32x2(plain, device, {}, least_bytes, division).best.launch;
   };
-  const Division whole;
-  return fastest_division(whole, time(whole), std::array{2, 3, 4, 6, kMostClusterSlices}, true,
-                          time);
+  const LaunchConfig whole = launch({});
+  if (whole.waves > 1) return {};  // no tile leaves a multiprocessor for another slice
+  return fastest_division({}, whole.microseconds, std::array{2, 3, 4, 6, kMostClusterSlices}, true,
+                          [&](Division division) { return launch(division).microseconds; });
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ double tf32x2_time(const GemmConfig& config, const Problem& problem, const Devic
 
 std::optional<Plan> plan_tf32x2(const Problem& original, const Device& device,
                                 std::string_view filter, double least_bytes,
-                                std::int64_t least_depth) {
+                                std::int64_t least_depth, double most_microseconds) {
   // amax would count results that the recompute kernel replaces.
   if (original.k < least_depth || original.has(Slot::amax)) return std::nullopt;
   // A weight with prepared bf16 terms has a wide range: all results would be computed again.
@@ -77,16 +78,18 @@ std::optional<Plan> plan_tf32x2(const Problem& original, const Device& device,
     const Division division =
         filter.empty() ? division_of_tf32x2(problem, device, least_bytes) : Division{};
     const Candidate best = cheapest_tf32x2(problem, device, filter, least_bytes, division).best;
+    const double microseconds = best.launch.microseconds + kRecompute;
+    if (best.launch.config_index < 0 || !(microseconds < most_microseconds)) return std::nullopt;
     const std::optional<LaunchConfig> recompute =
         cheapest_fp64_kernel(unsplit, device, has_recompute_tile);
-    if (best.launch.config_index < 0 || !recompute) return std::nullopt;
+    if (!recompute) return std::nullopt;
     Plan plan;
     plan.main = best.launch;
     plan.swap_ab = swap_ab;
     plan.passes.repack_a = best.repack_a;
     plan.passes.repack_b = best.repack_b;
     plan.passes.recompute = recompute_plan(*recompute, problem, plan);
-    plan.estimate.microseconds = plan.main.microseconds + kRecompute;
+    plan.estimate.microseconds = microseconds;
     return plan;
   };
   const bool has_more_columns = original.n > original.m;

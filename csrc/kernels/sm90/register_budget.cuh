@@ -17,13 +17,12 @@ constexpr RegisterBudget register_budget(const GemmConfig& config) {
   if (config.k_groups() > 1) return {96, 32, 112};
   if (config.warpgroups == 3) return {128, 32, 160};
   if (config.least_ctas() == 2) return {128, 24, 232};
+  // Warps of the producer write terms.
+  if (config.is_tf32x2() && config.warpgroups == 2) return {168, 40, 232};
   // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.
-  const bool splits = config.is_tf32x2();
-  if (config.warpgroups == 2 && config.input == DType::f32 && config.n < 128 && !splits)
-    return {168, 56, 224};
+  if (config.warpgroups == 2 && config.input == DType::f32 && config.n < 128) return {168, 56, 224};
   if (config.warpgroups == 2)
-    return config.uses_tma() && !splits ? RegisterBudget{168, 24, 240}
-                                        : RegisterBudget{168, 40, 232};
+    return config.uses_tma() ? RegisterBudget{168, 24, 240} : RegisterBudget{168, 40, 232};
   return {0, 0, 0};  // 256 threads have 255 registers each at entry
 }
 
