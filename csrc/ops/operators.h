@@ -16,6 +16,7 @@ Results quantize_scaled(const Call& call);
 Results pack_weight(const Call& call);
 Results sum_rows(const Call& call);
 Results activation_backward(const Call& call);
+Results product_backward(const Call& call);
 Results compress24(const Call& call);
 Results decompress24(const Call& call);
 Results gather24(const Call& call);
@@ -118,6 +119,14 @@ inline constexpr Operator kOperators[] = {
              "(Tensor g, Tensor z, str activation, ScalarType dtype, "
              "ScalarType? sum_dtype=None) -> (Tensor, Tensor)",
              activation_backward),
+    // The gradients of a product a (.., M, K) @ b (K, N) + bias from that of its result, g. One
+    // call takes 5 us less than three. `weight`: b is (N, K). Without b there is no gradient of a,
+    // without a no gradient of b, without `sum_dtype` no gradient of the bias: an empty tensor.
+    pass_row("_product_backward", "tcgemm",
+             "(Tensor g, Tensor? a, Tensor? b, bool weight, ScalarType? sum_dtype=None, "
+             "float alpha=1.0, str? precision=None, bool batch_invariant=False) -> "
+             "(Tensor, Tensor, Tensor)",
+             product_backward),
     // 2:4 sparsity along k; core/sparse.h has the format. The third result of compress24 counts the
     // groups with too many nonzeros and has the index of the first of them. tile24 reorders
     // metadata for GEMMs on CUDA.

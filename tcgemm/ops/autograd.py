@@ -293,6 +293,11 @@ class PlainGemm(Gemm):
         op, epilogue, dims, spec_a, spec_b, spec_bias = ctx.call
         if a is not None and b is not None:
             spec_a, spec_b = GradSpec.of(a), GradSpec.of(b)
+        if dims[1] == 2 and dims[0] > 1 and not _grad_enabled():
+            specs = (spec_a, spec_b, spec_bias)
+            gradients = fused_backward.of_product(op, g, a, b, *specs, epilogue)
+            if gradients is not None:
+                return None, *gradients, None
         gz = op.lift(g, *dims)
         gbias = None
         if spec_bias is not None:
@@ -336,5 +341,6 @@ for _op in ALL:
 register_constant("prepare")
 for _op in WITH_Z:
     register_constant(_op.name, "with_z")
+register_constant("_product_backward")
 register_constant("_sum_rows")
 register_constant("_activation_backward")

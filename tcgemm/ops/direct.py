@@ -52,15 +52,17 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return type(tensor) in DENSE and not (tensor.is_neg() or tensor._is_zerotensor())
 
 
-def run_pass(kernel: Any, tensors: tuple[torch.Tensor, ...], *arguments: Any) -> Any:
+def run_pass(kernel: Any, tensors: tuple[Any, ...], *arguments: Any) -> Any:
     """The result of a pass with these tensors, or None if the call needs the dispatcher.
 
-    `kernel` is what redispatch gives for its operator.
+    `kernel` is what redispatch gives for its operator. Each tensor but the first may be None.
     """
     if not is_plain_eager():
         return None
     cuda = tensors[0].is_cuda
     for tensor in tensors:
+        if tensor is None:
+            continue
         if not (is_plain(tensor) and (tensor.is_cuda if cuda else tensor.is_cpu)):
             return None
     try:

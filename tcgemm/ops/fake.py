@@ -184,6 +184,21 @@ def _activation_backward(g, z, activation, dtype, sum_dtype=None):
     return g.new_empty(g.shape, dtype=dtype), sums
 
 
+def _product_backward(
+    g, a, b, weight, sum_dtype=None, alpha=1.0, precision=None, batch_invariant=False
+):
+    dtype, columns = dtypes.result(g.dtype), g.shape[-1]
+    gradients = [g.new_empty(0) for _ in range(3)]
+    if b is not None:
+        gradients[0] = g.new_empty((*g.shape[:-1], b.shape[1 if weight else 0]), dtype=dtype)
+    if a is not None:
+        shape = (columns, a.shape[-1]) if weight else (a.shape[-1], columns)
+        gradients[1] = g.new_empty(shape, dtype=dtype)
+    if sum_dtype is not None:
+        gradients[2] = g.new_empty(columns, dtype=sum_dtype)
+    return tuple(gradients)
+
+
 _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
@@ -192,3 +207,4 @@ for _op in (*ALL, _GENERAL):
 implement(torch.ops.tcgemm.prepare.default, _prepare, any_extents=True)
 implement(torch.ops.tcgemm._sum_rows.default, _sum_rows, any_extents=True)
 implement(torch.ops.tcgemm._activation_backward.default, _activation_backward, any_extents=True)
+implement(torch.ops.tcgemm._product_backward.default, _product_backward, any_extents=True)

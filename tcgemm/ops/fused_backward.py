@@ -1,13 +1,14 @@
-"""The passes of the backward that tcgemm computes itself: g * act'(z), and the sum over the rows.
+"""What tcgemm computes of a backward itself: g * act'(z), the sum over the rows, and all gradients
+of a product with a matrix b by one call.
 
-Each reads its operands once; torch takes one kernel for the derivative and another for the sum.
+A pass reads its operands once; torch takes one kernel for the derivative and another for the sum.
 They have no derivatives: where a second one may follow, autograd.py uses torch's operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,8 +16,12 @@ from tcgemm.dtypes import DIFFERENTIABLE, accumulator
 from tcgemm.ops import direct
 from tcgemm.ops._torch_private import is_wrapper, redispatch, under_transform
 from tcgemm.ops.activations import ACTIVATIONS
+from tcgemm.ops.epilogue import DEFAULT, Epilogue
 from tcgemm.ops.memory import eager
 from tcgemm.ops.operators import Operator
+
+if TYPE_CHECKING:
+    from tcgemm.ops.grad_spec import GradSpec
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -34,6 +39,7 @@ def _pass(op: Any) -> Callable[..., Any]:
 
 _sum_rows = _pass(torch.ops.tcgemm._sum_rows.default)
 _activation_backward = _pass(torch.ops.tcgemm._activation_backward.default)
+_product_backward = redispatch(torch.ops.tcgemm._product_backward.default)
 
 
 def keeps_z(
@@ -99,3 +105,47 @@ def composed(g: torch.Tensor, z: torch.Tensor, activation: str | None) -> torch.
     """g * act'(z) by torch's operators, differentiable in g and z any number of times."""
     wide = torch.promote_types(g.dtype, z.dtype)
     return ACTIVATIONS[activation].gradient(g.to(wide), z.to(wide))
+
+
+def of_product(
+    op: Operator,
+    g: torch.Tensor,
+    a: torch.Tensor | None,
+    b: torch.Tensor | None,
+    spec_a: GradSpec | None,
+    spec_b: GradSpec | None,
+    spec_bias: GradSpec | None,
+    epilogue: Epilogue,
+) -> tuple[torch.Tensor | None, ...] | None:
+    """The gradients of a, b and the bias, from the gradient g of a @ b + bias, in one call.
+
+    b is a matrix. a (b) is None if b (a) needs no gradient. None in place of the three: the call
+    needs the formulas of autograd.py, or the dispatcher.
+    """
+    operand = b if a is None else a
+    if operand is None or g.dtype is not operand.dtype or (spec_a and spec_a.column_major):
+        return None
+    sum_dtype = None
+    if spec_bias is not None:
+        sum_dtype = spec_bias.row_sum_dtype(g)
+        is_vector = sum_dtype is not None and len(spec_bias.shape) == 1
+        if not is_vector or g.dtype not in DTYPES or g.stride(-1) != 1:
+            return None
+    # A column-major (K, N) is a row-major weight (N, K), and so are the gradients.
+    is_weight, is_transposed = op.weight, spec_b is not None and spec_b.column_major
+    if is_transposed:
+        is_weight = not is_weight
+        b = None if b is None else b.mT
+    options = (sum_dtype,)
+    if epilogue is not DEFAULT:
+        precision = None if epilogue.precision == "prepared" else epilogue.precision
+        options = (sum_dtype, epilogue.alpha, precision, epilogue.batch_invariant)
+    results = direct.run_pass(_product_backward, (g, a, b), is_weight, *options)
+    if results is None:
+        return None
+    grad_a, grad_b, grad_bias = results
+    return (
+        None if spec_a is None else grad_a,
+        None if spec_b is None else grad_b.mT if is_transposed else grad_b,
+        None if spec_bias is None else grad_bias,
+    )

@@ -138,5 +138,6 @@ for _op in (*PLAIN, SCALED, SCALED_AMAX):
 register_one_by_one("prepare")
 for _op in WITH_Z:
     register_one_by_one(_op.name, "with_z")
+register_one_by_one("_product_backward")
 register_one_by_one("_sum_rows")
 register_one_by_one("_activation_backward")

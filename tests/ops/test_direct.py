@@ -204,10 +204,12 @@ def test_the_backward_takes_it(direct_calls, monkeypatch, name, column_major, de
     with monkeypatch.context() as patch:
         patch.setattr(calls, "run", None)  # the way of derivatives that have derivatives
         gradients = torch.autograd.grad(result, inputs, grad, retain_graph=True)
-    assert direct_calls == [True] * 3
+    in_one_call = name != "bmm" and not column_major
+    count = len(direct_calls)
+    assert direct_calls == [True] * (1 if in_one_call else 3)
     with Counter() as mode:
         expected = torch.autograd.grad(result, inputs, grad)
-    assert mode.calls == {"matmul": 2, "_sum_rows": 1} and not any(direct_calls[3:])
+    assert mode.calls == {"matmul": 2, "_sum_rows": 1} and not any(direct_calls[count:])
     for gradient, other, tensor in zip(gradients, expected, inputs, strict=True):
         assert torch.equal(gradient, other) and gradient.shape == tensor.shape
         assert gradient.stride() == other.stride() == tensor.stride()

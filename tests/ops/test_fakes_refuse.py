@@ -72,6 +72,10 @@ PASSES = {
     "tile24": ({"metadata": (u8, N, 2)}, {"k": K, "pattern": "1:2", "dtype": torch.float32}),
     "prepare": ({"w": (f32, N, K)}, {}),
     "_sum_rows": ({"g": (f32, M, N)}, {"dtype": torch.float32}),
+    "_product_backward": (
+        {"g": (f32, M, N), "a": (f32, M, K), "b": (f32, N, K)},
+        {"weight": True, "sum_dtype": torch.float32},
+    ),
     "_activation_backward": (
         {"g": (f32, M, N), "z": (f32, M, N)},
         {"activation": "relu", "dtype": torch.float32},

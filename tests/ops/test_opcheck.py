@@ -169,7 +169,7 @@ def test_every_operator_is_checked():
     }
     tested = {case.op for case in CHECKED} | {"_gemm", "scaled_mm", "scaled_mm_amax", "prepare"}
     others = {"quantize", "quantized_linear", "check_layout", "explain", "build_info"}
-    others |= {"_sum_rows", "_activation_backward", "_float8_linear"}
+    others |= {"_sum_rows", "_activation_backward", "_product_backward", "_float8_linear"}
     others |= {"_catalog", "_known_device", "_device_rates", "_code"}
     others |= {"_batch_invariant", "_captured", "_set_tuned"}
     others |= {"_int4_mm", "_int4_mm_amax", "_binary_mm"}  # tests/operands/integers

@@ -203,7 +203,11 @@ def test_the_type_of_refused_cuda_memory(call, names, refused_by):
 
 
 LATER = {
-    "a product of the backward": (lambda: tcgemm.mm(learning(4, 4), wide(4, 4)), "matmul"),
+    "a product of the backward": (lambda: tcgemm.bmm(learning(1, 4, 4), wide(1, 4, 4)), "matmul"),
+    "all products of the backward": (
+        lambda: tcgemm.mm(learning(4, 4), wide(4, 4)),
+        "_product_backward",
+    ),
     "the pass of an activation": (
         lambda: tcgemm.mm(learning(4, 4), wide(4, 4), activation="gelu"),
         "_activation_backward",

@@ -29,6 +29,14 @@ ROWS = {
         backward(t(), t()),
         ["tcgemm: g has no dimensions, but needs columns; reshape it to (1,)."],
     ),
+    "product, g": (
+        lambda: OPS._product_backward(t(4), None, t(4, 4), False),
+        ["tcgemm: g must be at least a matrix, but has shape (4,); reshape it to a matrix."],
+    ),
+    "product, b": (
+        lambda: OPS._product_backward(G, None, t(2, 4, 4), False),
+        ["tcgemm: b must be a matrix, but has shape (2, 4, 4); reshape it to a matrix."],
+    ),
     "z": (backward(z=G.half()), ["z is torch.float16, but g is torch.float32; convert z with .to"]),
     "shape": (
         backward(z=G.t()),

@@ -1,5 +1,8 @@
 // The checks of _sum_rows and _activation_backward, and the view of g as one batch of matrices.
+#include "ops/passes/activation_backward.h"
+
 #include <algorithm>
+#include <utility>
 
 #include "ops/activation.h"
 #include "ops/merged_dim.h"
@@ -59,7 +62,8 @@ bool bind_matrices(const View& g, ActivationBackward& task) {
 // The arguments of both operators, in the order of the schema; _sum_rows has neither z nor
 // activation nor dtype.
 struct ActivationBackwardArguments {
-  TensorHandle g, z{};
+  const TensorHandle& g;
+  TensorHandle z{};
   std::string activation{};
   std::int32_t dtype = -1;  // torch's number
   std::optional<std::int32_t> sum_dtype;
@@ -102,15 +106,20 @@ Results run(const Call& call, const ActivationBackwardArguments& arguments) {
 
 }  // namespace
 
+TensorHandle sum_of_rows(const Call& call, const TensorHandle& g, std::int32_t dtype) {
+  return std::move(run(call, {.g = g, .sum_dtype = dtype})[1]);
+}
+
 Results sum_rows(const Call& call) {
   StackReader reader(call.stack);
-  return run(call, {.g = reader.tensor(), .sum_dtype = reader.dtype()});
+  const TensorHandle g = reader.tensor();
+  return {sum_of_rows(call, g, reader.dtype())};
 }
 
 Results activation_backward(const Call& call) {
   StackReader reader(call.stack);
-  return run(call, {reader.tensor(), reader.tensor(), reader.string(), reader.dtype(),
-                    reader.optional_dtype()});
+  const TensorHandle g = reader.tensor();
+  return run(call, {g, reader.tensor(), reader.string(), reader.dtype(), reader.optional_dtype()});
 }
 
 }  // namespace tcgemm::ops

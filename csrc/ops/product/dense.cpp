@@ -1,8 +1,9 @@
 // The function of every product: it checks the arguments, allocates the results, and calls the
 // backend.
+#include "ops/product/dense.h"
+
 #include <utility>
 
-#include "ops/arguments.h"
 #include "ops/check/check.h"
 #include "ops/operators.h"
 #include "ops/product/batch.h"
@@ -22,24 +23,12 @@ TensorHandle allocate_result(const Operator& op, Slot slot, CheckedGemm& checked
   return tensor;
 }
 
-}  // namespace
-
-Results product(const Call& call) {
+// The results of a checked product: out, z and amax, each null that the call does not return.
+Results compute(const Call& call, const Arguments& arguments, CheckedGemm& checked) {
   const Operator& op = call.op;
-  const bool with_z = call.overload == Overload::with_z;
-  const Arguments arguments = unbox(call);
-  CheckedGemm checked;
-  check(op, arguments, call.backend.target, checked);
-  const DType type = checked.out_dtype;
-  if (with_z && type != DType::f16 && type != DType::bf16 && type != DType::f32 &&
-      type != DType::f64)
-    fail(name(op), ": the result is ", type_name(type),
-         ", which has no gradient, so its backward needs no z; call the overload without z.");
-  if (with_z && checked.activation == Activation::none)
-    fail(name(op), ": z is the argument of the activation, but there is no activation; pass one.");
   TensorHandle out, z, amax;
   if (!arguments[Slot::out]) out = allocate_result(op, Slot::out, checked);
-  if (with_z) z = allocate_result(op, Slot::z, checked);
+  if (call.overload == Overload::with_z) z = allocate_result(op, Slot::z, checked);
   if (op.has(kAmax))
     amax = allocate("amax", {nullptr, 0}, scalar_type_of(DType::f32), checked[Slot::a].view);
   if (checked.empty()) {
@@ -61,6 +50,33 @@ Results product(const Call& call) {
   call.backend.gemm(batched, checked, arguments);
   if (copied) copy(arguments[Slot::out], copied);
   return {std::move(out), std::move(z), std::move(amax)};
+}
+
+}  // namespace
+
+TensorHandle multiply(const Call& call, const Arguments& arguments, const View& a, const View& b) {
+  CheckedGemm checked;
+  checked[Slot::a].view = a;
+  checked[Slot::b].view = b;
+  check_types(call.op, arguments, checked);
+  check_operand_shapes(call.op, checked, call.backend.target);
+  return std::move(compute(call, arguments, checked)[0]);
+}
+
+Results product(const Call& call) {
+  const Operator& op = call.op;
+  const bool with_z = call.overload == Overload::with_z;
+  const Arguments arguments = unbox(call);
+  CheckedGemm checked;
+  check(op, arguments, call.backend.target, checked);
+  const DType type = checked.out_dtype;
+  if (with_z && type != DType::f16 && type != DType::bf16 && type != DType::f32 &&
+      type != DType::f64)
+    fail(name(op), ": the result is ", type_name(type),
+         ", which has no gradient, so its backward needs no z; call the overload without z.");
+  if (with_z && checked.activation == Activation::none)
+    fail(name(op), ": z is the argument of the activation, but there is no activation; pass one.");
+  return compute(call, arguments, checked);
 }
 
 }  // namespace tcgemm::ops
