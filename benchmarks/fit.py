@@ -80,7 +80,10 @@ def tables(problems: Iterable[Problem]) -> list[str]:
     for problem in problems:
         times = problem.times
         near = [launch for launch in times if times[launch] <= NEAR * min(times.values())]
-        ratios = {launch: times[launch] / problem.estimate(launch) for launch in near}
+        estimates = {launch: problem.estimate(launch) for launch in near}
+        ratios = {launch: times[launch] / us for launch, us in estimates.items() if us}
+        if not ratios:
+            continue
         mean = statistics.geometric_mean(ratios.values())
         for (launch, ratio), name in itertools.product(ratios.items(), GROUPINGS):
             groups[name][GROUPINGS[name](problem, launch)].append((ratio, ratio / mean))

@@ -91,9 +91,12 @@ class Problem:
         plan = tuning.ask(self.work, device=self.device)
         return [self.choice, *tuning.candidates(self.work, plan, self.device, NEAR)]
 
-    def estimate(self, launch: str) -> float:
-        """The planner's estimate of a launch in us."""
-        return tuning.ask(self.work, launch, self.device).microseconds or 0.0
+    def estimate(self, launch: str) -> float | None:
+        """The planner's estimate of a launch in us; None if this build has no such kernel."""
+        try:
+            return tuning.ask(self.work, launch, self.device).microseconds
+        except RuntimeError:
+            return None
 
     @property
     def times(self) -> dict[str, float]:

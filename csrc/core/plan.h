@@ -8,6 +8,7 @@
 
 #include "core/cluster_shape.h"
 #include "core/epilogue_path.h"
+#include "core/gemm_config.h"
 #include "core/integer.h"
 #include "core/problem.h"
 #include "core/split_fp32.h"
@@ -147,22 +148,30 @@ constexpr DType partial_sums_dtype(const Problem& problem) {
   return problem.accumulator == DType::s32 ? DType::s32 : DType::f32;
 }
 
-// Kernels whose first operand is a packed weight store the sums by columns, which are pairs of
-// their registers, and rows of the caller's result.
-inline bool has_sums_by_columns(const Problem& problem) { return problem.has(Slot::packed_a); }
+// Do the sums of slices lie by columns? Kernels whose lanes hold pairs of a column store them so
+// where the result lies by columns: the kernel that adds them reads and writes rows then. Those of
+// packed weights always do. Zero points need sums of a and b, which must keep their places.
+inline bool has_sums_by_columns(const GemmConfig& config, const Problem& problem) {
+  const Operand& out = problem[Slot::out];
+  const bool is_column_major = out.stride_row == 1 && out.stride_col != 1;
+  return problem.has(Slot::packed_a) ||
+         (config.interleaved_rows() && is_column_major && !problem.has_any(kZeroPoints));
+}
 
 // The partial sums of a product: batch x slices matrices of m x n, in a workspace.
-inline Matrix partial_sums_matrix(const Problem& problem, std::uintptr_t address) {
+inline Matrix partial_sums_matrix(const GemmConfig& config, const Problem& problem,
+                                  std::uintptr_t address) {
   constexpr std::int64_t kColumns = 32;
-  const bool by_columns = has_sums_by_columns(problem);
+  const bool by_columns = has_sums_by_columns(config, problem);
   const std::int64_t pitch = round_up(by_columns ? problem.m : problem.n, kColumns);
   const Matrix sums{address, partial_sums_dtype(problem), pitch, 1,
                     (by_columns ? problem.n : problem.m) * pitch};
   return by_columns ? transposed(sums) : sums;
 }
 
-inline std::size_t partial_sums_bytes(const Problem& problem, int slices) {
-  const Matrix sums = partial_sums_matrix(problem, 0);
+inline std::size_t partial_sums_bytes(const GemmConfig& config, const Problem& problem,
+                                      int slices) {
+  const Matrix sums = partial_sums_matrix(config, problem, 0);
   return std::size_t(problem.batch) * slices * sums.stride_batch * bytes(sums.dtype);
 }
 

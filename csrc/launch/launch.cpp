@@ -77,8 +77,10 @@ void add_slices(const Problem& problem, const LaunchContext& context, const Matr
 // The kernel of the partial sums, and the one that adds them.
 void launch_slices(const LaunchContext& context) {
   const Problem& problem = context.problem;
+  const GemmConfig& config = kCatalog[context.run.config_index];
   const Matrix sums = partial_sums_matrix(
-      problem, reinterpret_cast<std::uintptr_t>(context.workspace) + context.plan.partial_sums);
+      config, problem,
+      reinterpret_cast<std::uintptr_t>(context.workspace) + context.plan.partial_sums);
   const Problem partial = partial_sums(problem, context.run.slices, sums);
   launch_gemm({partial,
                context.plan,
@@ -91,7 +93,7 @@ void launch_slices(const LaunchContext& context) {
                context.device,
                context.stream});
   const auto add = [&](const Problem& result) {
-    if (has_sums_by_columns(problem))
+    if (has_sums_by_columns(config, problem))
       add_slices(transposed(result), context, transposed(sums));
     else
       add_slices(result, context, sums);

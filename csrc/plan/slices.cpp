@@ -14,7 +14,8 @@ namespace {
 struct Tile {
   int m, n;
 };
-constexpr Tile kTiles[] = {{64, 32}, {64, 48}, {64, 64}, {64, 128}, {128, 128}, {128, 256}};
+constexpr Tile kTiles[] = {{64, 32},   {64, 48},   {64, 64},  {64, 128},
+                           {128, 128}, {128, 192}, {128, 256}};
 // The 2:4 operand, or the packed weight, is the first.
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};
 constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 128}};

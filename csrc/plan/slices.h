@@ -38,7 +38,7 @@ bool may_stream(const Problem& problem, const Device& device);
 // The bytes of the sums of slices that a launch stores. A grid that adds them stores whole tiles.
 inline std::size_t stored_sums_bytes(const GemmConfig& config, const Problem& problem,
                                      const LaunchConfig& launch) {
-  if (!launch.grid_adds) return partial_sums_bytes(problem, launch.slices);
+  if (!launch.grid_adds) return partial_sums_bytes(config, problem, launch.slices);
   const std::int64_t tiles = launch.tiles_m * launch.tiles_n * problem.batch;
   const std::int64_t size = launch.cluster.size();
   const std::int64_t places =

@@ -68,7 +68,7 @@ constexpr double kAddSlice = 0.045;    // microseconds for each slice
 constexpr double kGridAdds = 2.6;      // kAddSlices where the grid adds
 constexpr double kStreamParts = 1.5;   // times that a CTA fills and stores with stream-K
 constexpr double kStreamAlone = 1.3;   // factor of the loads of stream-K without clusters
-constexpr double kAddColumns = 3.35;   // the same two where the sums lie by columns
+constexpr double kAddColumns = 3.35;   // the same two with a packed weight
 constexpr double kAddColumnsSlice = 0.21;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
@@ -81,8 +81,8 @@ constexpr double kClusterTerms = 0.88;       // factor of both with split FP32
 constexpr double kClusterSlice = 13.0;       // clocks for 128 bytes of another slice's sums
 constexpr double kPackedSlice = 7.0;         // the same with a packed weight
 // Near the power cap, the multiprocessors that idle in the last wave save power, and the others run
-// faster. So this share of the wave counts only as far as the wave is full. Problems of fewer FLOP,
-// scaled to f16's rate, do not reach the cap.
+// faster. So this share of the wave counts only as far as the wave is full. A single wave that is
+// not full does not reach the cap, nor do problems of fewer FLOP, scaled to f16's rate.
 constexpr double kPowerBoundFlops = 1.1e10;
 constexpr double kPartialWave = 0.26;
 // Factor of FP8 tiles of two warpgroups and up to 256 columns in products of more FLOP: 128x320,
@@ -105,9 +105,10 @@ double clock_rate(const Device& device, double flops, double clocks) {
 }
 
 // The factor of the mainloops of a cluster that adds slices. Its CTAs read at several k and share
-// nothing, so L2 delivers more slowly the more of them there are.
+// nothing, so L2 delivers more slowly the more of them there are. Instructions, not loads, bound
+// block-scaled kernels.
 double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const Device& device) {
-  if (!launch.cluster_adds || config.has_packed_weight()) return 1.0;
+  if (!launch.cluster_adds || config.has_packed_weight() || config.block_scaled()) return 1.0;
   const double busy = double(launch.grid) / device.multiprocessors;
   const bool is_narrow = config.warpgroups == 1 && config.n <= 128;
   const double full = is_narrow ? kNarrowClusterFull * std::max(0.0, busy - 0.6) : 0.0;
@@ -132,13 +133,14 @@ double cluster_sum_clocks(const GemmConfig& config, const LaunchConfig& launch) 
 }
 
 double wave_time(double waves, double flops) {
-  const double share = flops < kPowerBoundFlops ? 0.0 : kPartialWave;
+  const double share = flops < kPowerBoundFlops || waves <= 1 ? 0.0 : kPartialWave;
   return (1 - share) * std::ceil(waves) + share * waves;
 }
 
-// The factor of issue_cost for promoted FP8 sums, from the times of five products of language
-// models on an H200, and without scales of blocks of 21 others. It is at least 1, so that fast sums
-// do not take a promoted kernel. With a scale for each column of b a sum takes two instructions.
+// The factor of issue_cost for promoted FP8 sums. It is at least 1, so that fast sums do not take a
+// promoted kernel. Without scales of blocks it was fitted to 21 products on an H200, and with them
+// to nine (docs/dev/kernels/cost-models.md). With a scale for each column of b a sum takes two
+// instructions.
 double promotion_cost(const GemmConfig& config, const Problem& problem) {
   const auto by_tile = [&](double n256, double n192, double n144, double n128) {
     return config.n == 256 ? n256 : config.n == 192 ? n192 : config.n == 144 ? n144 : n128;
@@ -147,8 +149,9 @@ double promotion_cost(const GemmConfig& config, const Problem& problem) {
     return config.warpgroups == 1 ? 1.22 : by_tile(1.12, 1.03, 1.0, 1.035);
   const bool column_scales = problem.has(Slot::scale_b) && problem[Slot::scale_b].stride_col != 0 &&
                              problem[Slot::scale_b].shift_col == 0;
-  if (config.warpgroups == 1) return column_scales ? 1.43 : 1.3;
-  return column_scales ? by_tile(1.65, 1.55, 1.45, 1.73) : by_tile(1.27, 1.16, 1.22, 1.14);
+  if (config.warpgroups == 1) return column_scales ? 2.0 : 1.3;
+  if (config.warpgroups == 3) return column_scales ? 1.88 : 1.19;
+  return column_scales ? by_tile(2.13, 2.13, 2.14, 2.23) : by_tile(1.41, 1.29, 1.62, 1.15);
 }
 
 // Relative cost of issuing a tile's wgmma; 1.0 is the best dense tile. Three warpgroups are limited
@@ -294,7 +297,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
       power * waves * tile + (config.pingpong ? outside : 0.0) + cluster_sum_clocks(config, launch);
   const bool starts_late = config.warpgroups == 1 && std::max(lines_a, lines_b) == 1;
   const double cluster_start = starts_late ? kNarrowCluster : kCluster;
-  const bool stores_columns = launch.slices > 1 && has_sums_by_columns(problem);
+  const bool stores_columns = launch.slices > 1 && problem.has(Slot::packed_a);
   const double adds = launch.cluster_adds                ? cluster_wait_time(config, launch)
                       : stores_columns && config.n <= 64 ? kNarrowColumns
                                                          : 0.0;
@@ -400,11 +403,11 @@ double add_slices_time(const GemmConfig& config, const Problem& problem, const D
   const double l2_rate =
       device.hopper.l2_bytes_per_clock * device.multiprocessors * device.hopper.clock;
   const double without_data = launch.grid_adds ? kGridAdds + kAddSlice * slices
-                              : has_sums_by_columns(problem)
+                              : problem.has(Slot::packed_a)
                                   ? kAddColumns + kAddColumnsSlice * slices
                                   : kAddSlices + kAddSlice * slices;
   const double bytes = launch.stream_k ? double(stored_sums_bytes(config, problem, launch))
-                                       : double(partial_sums_bytes(problem, slices));
+                                       : double(partial_sums_bytes(config, problem, slices));
   return without_data + bytes / (l2_rate * kAddSlicesRate);
 }
 
@@ -421,7 +424,8 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   const bool another_adds = (slices > 1 && !cluster_adds) || division.stream_k;
   const bool stores_matrices = another_adds && !division.stream_k;
   const Problem stored =
-      stores_matrices ? partial_sums(problem, slices, partial_sums_matrix(problem, 0)) : problem;
+      stores_matrices ? partial_sums(problem, slices, partial_sums_matrix(config, problem, 0))
+                      : problem;
   // A warp that stores columns by TMA does not take part in the barriers of a cluster that adds.
   const StorePath whole = store_path(config, stored);
   const StorePath store = !cluster_adds || whole != StorePath::tma_columns ? whole

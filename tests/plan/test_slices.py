@@ -72,6 +72,19 @@ def test_clusters_add_the_slices_of_split_float32():
         plan(64, 4096, 4096, dtype="f32", kernel=name + "/2")
 
 
+def test_sums_lie_as_the_result_where_lanes_hold_pairs_of_a_column():
+    """The kernel that adds them reads rows and writes rows then."""
+    m, n, k = 72, 200, 4096
+    name = "sm90a_tf32_f32_128x64x32_w2_s8_tt_rs/3"
+    rows = plan(m, n, k, dtype="tf32", layout="TT", kernel=name)
+    assert not rows["swap_ab"] and rows["workspace"] == 3 * m * 224 * 4
+    columns = plan(m, n, k, dtype="tf32", layout="NN", kernel=name)
+    assert columns["swap_ab"] and columns["workspace"] == 3 * m * 224 * 4
+    # Other kernels store rows of their tiles, whatever the result is.
+    kernel = "sm90a_bf16_f32_64x48x64_w1_s14_tn/3^T"
+    assert plan(m, n, k, kernel=kernel)["workspace"] == 3 * n * 96 * 4
+
+
 def test_no_other_gpu_divides_k():
     assert plan(64, 64, 65536, device="A100")["slices"] == 1
 

@@ -46,6 +46,15 @@ def record(path, *options):
     return recording.load(path)
 
 
+def test_tables_leave_out_kernels_that_are_gone():
+    problem = recording.draw(DEVICE)[0]
+    problem.us = {problem.choice: [10.0, 10.0], "sm90a_gone@1/1": [10.5, None]}
+    text = "\n".join(fit.tables([problem]))
+    assert problem.choice.rsplit("_", 1)[0] in text and "gone" not in text
+    problem.us = {"sm90a_gone@1/1": [10.5, None]}
+    assert "gone" not in "\n".join(fit.tables([problem]))
+
+
 def test_a_recording_resumes_with_what_is_missing(tmp_path, gpu, capsys):
     path = tmp_path / "h200.json"
     record(path, "--minutes", "0")
