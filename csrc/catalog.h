@@ -134,6 +134,7 @@ inline constexpr ConfigFamily kFamilies[] = {
     {sm90a, thin, kF16, kSm90Thin},
     {sm90a, thin, kF32, kSm90Thin},
     {sm90a, tf32x2, kF32Sums, kSm90Tf32x2, kKMajorB},
+    {sm90a, block_scaled, kE4m3, kSm90BlockScaled},
 };
 
 // Columns of MN-major b come in boxes of 64.

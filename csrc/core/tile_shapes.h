@@ -61,6 +61,8 @@ inline constexpr TileShape kSm90Promoted[] = {{.n = 256, .stages = 4},
                                               {.warpgroups = 1, .n = 128, .stages = 8},
                                               {.warpgroups = 1, .n = 64, .stages = 12}};
 inline constexpr TileShape kSm90PromotedFew[] = {{.n = 128, .stages = 6}};
+// Large block-scaled products: while one of three warpgroups scales and adds, two multiply.
+inline constexpr TileShape kSm90BlockScaled[] = {{.warpgroups = 3, .n = 128, .stages = 4}};
 // Split FP32: a stage holds all terms.
 inline constexpr TileShape kSm90F16x2[] = {{.n = 256, .stages = 2},
                                            {.n = 192, .stages = 2},

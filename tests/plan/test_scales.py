@@ -37,6 +37,14 @@ def test_fp8_is_promoted_unless_fast_is_asked_for(device):
         assert "epilogue      only the rounding" in fields["explain"]
 
 
+@pytest.mark.parametrize("scale_b", ("128x128", "1x128"))
+def test_large_products_with_scales_of_blocks_take_three_warpgroups(scale_b):
+    options = {"dtype": "e4m3", "scale_a": "1x128", "scale_b": scale_b}
+    for m, n, k in ((8192, 8192, 8192), (4096, 14336, 4096), (4096, 2112, 7168)):
+        assert "_192x128x128_w3_" in kernel(m, n, k, **options), (m, n, k)
+    assert "_w3_" not in kernel(2048, 2048, 4096, **options)  # one wave of 128x256 or 128x128
+
+
 def test_scales_of_rows_are_in_the_epilogue():
     text = plan(512, 512, 512, dtype="e4m3", scale_a="row", scale_b="tensor")["explain"]
     line = re.search(r"\n  epilogue +(.*)", text).group(1)

@@ -30,6 +30,7 @@ ROWS = [
     "e4m3_f32_64x128x128_w1_s8_tn_promoted",
     "e4m3_f32_128x256x128_w2_s4_tn_block_scaled",
     "e4m3_f32_64x64x128_w1_s12_tn_block_scaled",
+    "e4m3_f32_192x128x128_w3_s4_tn_block_scaled",
 ]
 
 

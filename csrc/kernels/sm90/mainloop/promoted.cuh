@@ -33,21 +33,24 @@ enum class ScaleKind { none, column_segments, columns };
 // loop ptxas keeps it in flight if the iteration has two k-blocks: with one it serialises WGMMA
 // (C7514).
 //
-// Block-scaled tiles of 256 columns, and with scales of single columns tiles of 128, have registers
-// for one set of partial sums, of 128 columns. Two warpgroups alternate (order_barrier.cuh): one
-// multiplies a chunk while the other promotes.
+// Block-scaled tiles of 256 columns, of three warpgroups, and with scales of single columns tiles
+// of 128, have registers for one set of partial sums, of 128 columns. Two warpgroups alternate
+// (order_barrier.cuh): one multiplies a chunk while the other promotes. Three need no order: two
+// chunks are in flight or wait for the tensor cores while a warpgroup promotes.
 template <GemmConfig kConfig>
 struct PromotedMainloop {
   static_assert(kConfig.promotes() && kConfig.m64_blocks == 1 && kConfig.tile_k() == 128);
   static_assert(kConfig.accumulator == DType::f32 && kConfig.terms() == 1);
+  static constexpr bool kOrdered = kConfig.orders_warpgroups();
   template <ScaleKind kScaleKind>
-  static constexpr bool kAlternates =
-      kConfig.orders_warpgroups() && (kConfig.n == 256 || kScaleKind == ScaleKind::columns);
+  static constexpr bool kOneSet =
+      kConfig.warpgroups == 3 ||
+      (kOrdered && (kConfig.n == 256 || kScaleKind == ScaleKind::columns));
   // The widest chunk that fits in the registers, beside the accumulators of all columns.
-  static constexpr int kChunk = kAlternates<ScaleKind::columns> ? 128
-                                : kConfig.n == 256              ? 64
-                                : kConfig.n == 192              ? 96
-                                                                : kConfig.n;
+  static constexpr int kChunk = kOneSet<ScaleKind::columns> ? 128
+                                : kConfig.n == 256          ? 64
+                                : kConfig.n == 192          ? 96
+                                                            : kConfig.n;
   static constexpr int kChunks = kConfig.n / kChunk;
   static_assert(kChunks * kChunk == kConfig.n);
   static constexpr int kSegment = ScaleProducer<kConfig>::kSegment;
@@ -115,7 +118,7 @@ struct PromotedMainloop {
                                       const Meanwhile& meanwhile) {
 #pragma unroll
     for (float& x : accumulators) x = 0;
-    if constexpr (kAlternates<kScaleKind>) {
+    if constexpr (kOneSet<kScaleKind>) {
       meanwhile();
 #pragma unroll 1
       do {
@@ -194,8 +197,8 @@ struct PromotedMainloop {
     }
   }
 
-  // Computes one k-block. A warpgroup arrives for the other one when the first half of a chunk has
-  // completed.
+  // Computes one k-block. With an order, a warpgroup arrives for the other one when the first half
+  // of a chunk has completed.
   template <ScaleKind kScaleKind>
   __device__ static void alternate_chunks(const Context& context, PipelineState& state,
                                           float (&accumulators)[kRegisters]) {
@@ -205,10 +208,12 @@ struct PromotedMainloop {
     const std::uint32_t address = context.shared.uniform_stage(current.stage);
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      OrderBarrier::wait(context.warpgroup);
-      multiply_chunk<2>(context, address, chunk, partial);
-      ptx::wgmma_wait<1>();
-      OrderBarrier::arrive(context.warpgroup);
+      if constexpr (kOrdered) OrderBarrier::wait(context.warpgroup);
+      multiply_chunk<kOrdered ? 2 : 1>(context, address, chunk, partial);
+      if constexpr (kOrdered) {
+        ptx::wgmma_wait<1>();
+        OrderBarrier::arrive(context.warpgroup);
+      }
       if (chunk == 0) scales = read_scales<kScaleKind>(context, current);
       ptx::wgmma_wait<0>();
       ptx::wgmma_results(partial);
