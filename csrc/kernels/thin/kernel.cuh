@@ -20,7 +20,6 @@ namespace tcgemm::thin {
 template <GemmConfig kConfig, EpiloguePath kPath, template <GemmConfig> class MainloopOf>
 struct Thin {
   using Mainloop = MainloopOf<kConfig>;
-  static constexpr int kFragments = Mainloop::kFragments;
   static constexpr int kStagings = kConfig.threads() / 32 * kStagingBytes;
   static_assert(kStagings + Mainloop::kSharedBytes <= kConfig.shared_bytes());
 
@@ -35,11 +34,11 @@ struct Thin {
     __syncthreads();
 #pragma unroll 1
     for (std::int64_t tile = blockIdx.x; tile < params.tiling.total; tile += gridDim.x) {
-      const int row = static_cast<int>(tile) * kConfig.tile_m() + warp * (16 * kFragments);
+      const int row = static_cast<int>(tile) * kConfig.tile_m() + warp * 16;
       if (row >= params.extent.m) continue;
-      float sums[kFragments][Mainloop::kSums];
-      mainloop.multiply(row, sums);
-      if (mainloop.store(row, sums)) continue;
+      float sums[1][Mainloop::kSums];
+      mainloop.multiply(row, sums[0]);
+      if (mainloop.store(row, sums[0])) continue;
       tile::store_fragments<kConfig.n, 16, float>(params.epilogue, params.extent, smem_d, row, 0, 0,
                                                   sums);
     }

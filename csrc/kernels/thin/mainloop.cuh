@@ -41,8 +41,8 @@ class ThinMainloop {
   static constexpr int kGroup = kColumns / 2;       // blocks of 8 columns that they are in
 
  public:
-  static constexpr int kFragments = kConfig.m64_blocks;
-  static constexpr int kSums = kConfig.n / 2;  // of a lane in a fragment of 16 rows
+  static_assert(kConfig.m64_blocks == 1);
+  static constexpr int kSums = kConfig.n / 2;  // of a lane, in the 16 rows of a warp
   static constexpr int kSharedBytes = kSteps * kBlocks * 32 * sizeof(FragmentB);
 
   // Is every result a sum that is only rounded?
@@ -80,10 +80,10 @@ class ThinMainloop {
     }
   }
 
-  // The sums of kFragments times 16 rows from `row` on.
-  __device__ void multiply(int row, float (&results)[kFragments][kSums]) const {
-    Sum sums[kFragments][kSums] = {};
-    Vector a[kSteps][2 * kFragments];
+  // The sums of 16 rows from `row` on.
+  __device__ void multiply(int row, float (&results)[kSums]) const {
+    Sum sums[kSums] = {};
+    Vector a[kSteps][2];
     loads_vectors_ ? load_rows<true>(row, a) : load_rows<false>(row, a);
     const int count = steps();
     const std::uint32_t from = shared_ + threadIdx.x % 32 * sizeof(FragmentB);
@@ -94,19 +94,15 @@ class ThinMainloop {
       for (int block = 0; block < kBlocks; ++block) {
         if (block / kGroup * (8 * kGroup) >= params_.extent.n) break;
         const FragmentB b = load_shared(from + (step * kBlocks + block) * (32 * sizeof(FragmentB)));
-#pragma unroll
-        for (int i = 0; i < kFragments; ++i)
-          mma(&sums[i][block * 4], a[step][2 * i], a[step][2 * i + 1], b);
+        mma(&sums[block * 4], a[step][0], a[step][1], b);
       }
     }
 #pragma unroll
-    for (int i = 0; i < kFragments; ++i)
-#pragma unroll
-      for (int j = 0; j < kSums; ++j) results[i][j] = static_cast<float>(sums[i][j]);
+    for (int j = 0; j < kSums; ++j) results[j] = static_cast<float>(sums[j]);
   }
 
   // Stores the results if they are plain. Returns false for others.
-  __device__ bool store(int row, const float (&sums)[kFragments][kSums]) const {
+  __device__ bool store(int row, const float (&sums)[kSums]) const {
     if (!is_plain_) return false;
     if (params_.epilogue.out_dtype == DType::f32)
       store_rows<DType::f32>(row, sums);
@@ -133,12 +129,12 @@ class ThinMainloop {
     return block / kGroup * (8 * kGroup) + group / 2 * kColumns + block % kGroup * 2 + group % 2;
   }
 
-  // The vectors of a lane: of rows g, g + 8, g + 16, ..
+  // The vectors of a lane: of rows g and g + 8.
   template <bool kVectors>
-  __device__ void load_rows(int row, Vector (&a)[kSteps][2 * kFragments]) const {
+  __device__ void load_rows(int row, Vector (&a)[kSteps][2]) const {
     const int k = params_.extent.k;
 #pragma unroll
-    for (int i = 0; i < 2 * kFragments; ++i) {
+    for (int i = 0; i < 2; ++i) {
       const int at_row = row + i * 8 + threadIdx.x % 32 / 4;
       const Element* const from =
           static_cast<const Element*>(params_.a.data) + at_row * params_.a.stride_row;
@@ -209,14 +205,14 @@ class ThinMainloop {
   }
 
   template <DType kOut>
-  __device__ void store_rows(int row, const float (&sums)[kFragments][kSums]) const {
+  __device__ void store_rows(int row, const float (&sums)[kSums]) const {
     using Out = std::conditional_t<kOut == DType::f32, float, std::uint16_t>;
     const Epilogue& epilogue = params_.epilogue;
     const int n = params_.extent.n;
     const bool stores_vectors =
         holds_vectors<Out, kColumns>(epilogue.out, epilogue.out_stride_row, n);
 #pragma unroll
-    for (int i = 0; i < 2 * kFragments; ++i) {
+    for (int i = 0; i < 2; ++i) {
       const int at_row = row + i * 8 + threadIdx.x % 32 / 4;
       if (at_row >= params_.extent.m) continue;
       Out* const to = static_cast<Out*>(epilogue.out) + at_row * epilogue.out_stride_row;
@@ -227,7 +223,7 @@ class ThinMainloop {
         alignas(16) Out results[kColumns];
 #pragma unroll
         for (int j = 0; j < kGroup; ++j) {
-          const float* const pair = &sums[i / 2][(group * kGroup + j) * 4 + i % 2 * 2];
+          const float* const pair = &sums[(group * kGroup + j) * 4 + i * 2];
           if constexpr (kOut == DType::f32) {
             results[2 * j] = pair[0];
             results[2 * j + 1] = pair[1];
