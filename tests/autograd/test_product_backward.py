@@ -98,6 +98,18 @@ def test_gradients_with_any_strides(device, by_one_call):
             torch.testing.assert_close(gradient, other, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("function", [tcgemm.mm, tcgemm.linear])
+def test_the_gradient_of_a_sum_has_no_strides(function, device, by_one_call):
+    x, w = (torch.randn(16, 16, device=device).requires_grad_() for _ in range(2))
+    function(x, w).sum().backward()
+    assert by_one_call == [True]
+    by_rows = w.detach() if function is tcgemm.linear else w.detach().t()
+    torch.testing.assert_close(x.grad, by_rows.sum(0).expand_as(x), rtol=1e-5, atol=1e-5)
+    columns = x.detach().sum(0)
+    expected = columns.expand_as(w) if function is tcgemm.linear else columns[:, None].expand_as(w)
+    torch.testing.assert_close(w.grad, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(0, 16), (3, 0, 16), (0, 3, 16), (3, 2, 0)], ids=str)
 def test_zero_sizes(shape, device, by_one_call):
     x = torch.randn(shape, device=device).requires_grad_()
