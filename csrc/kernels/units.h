@@ -65,7 +65,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   // The fused kernels of TN take longest to compile, and the ones with wide tiles half of that.
   const bool splits =
       is_16bit ? result.variant == "TN" : result.input == "fp8" && result.variant == "";
-  if (splits && path == EpiloguePath::fused) result.path = config.n > 144 ? "fused_wide" : "fused";
+  if (splits && path == EpiloguePath::fused) result.path = config.n > 192 ? "fused_wide" : "fused";
   return result;
 }
 
