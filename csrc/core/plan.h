@@ -152,10 +152,9 @@ constexpr DType partial_sums_dtype(const Problem& problem) {
 // where the result lies by columns: the kernel that adds them reads and writes rows then. Those of
 // packed weights always do. Zero points need sums of a and b, which must keep their places.
 inline bool has_sums_by_columns(const GemmConfig& config, const Problem& problem) {
-  const Operand& out = problem[Slot::out];
-  const bool is_column_major = out.stride_row == 1 && out.stride_col != 1;
   return problem.has(Slot::packed_a) ||
-         (config.interleaved_rows() && is_column_major && !problem.has_any(kZeroPoints));
+         (config.interleaved_rows() && is_column_major(problem[Slot::out]) &&
+          !problem.has_any(kZeroPoints));
 }
 
 // The partial sums of a product: batch x slices matrices of m x n, in a workspace.

@@ -27,6 +27,11 @@ struct Matrix {
   bool operator==(const Matrix&) const = default;
 };
 
+// Are columns contiguous, and rows not?
+constexpr bool is_column_major(const Matrix& matrix) {
+  return matrix.stride_row == 1 && matrix.stride_col != 1;
+}
+
 constexpr Matrix transposed(Matrix matrix) {
   const std::int64_t row = matrix.stride_row;
   matrix.stride_row = matrix.stride_col;

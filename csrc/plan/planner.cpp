@@ -137,8 +137,7 @@ bool swap_ab_changes_bits(const Problem& problem) {
 
 // A column-major result is a row-major result of the problem with A and B swapped.
 bool is_column_major(const Problem& problem) {
-  const Matrix& out = problem[Slot::out];
-  return out.stride_col != 1 && out.stride_row == 1 && problem.n > 1;
+  return tcgemm::is_column_major(problem[Slot::out]) && problem.n > 1;
 }
 
 // A filter restricts the choice to some kernels, so then A and B may be swapped in any case.

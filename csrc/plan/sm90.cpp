@@ -139,7 +139,7 @@ double wave_time(double waves, double flops) {
 
 // The factor of issue_cost for promoted FP8 sums. It is at least 1, so that fast sums do not take a
 // promoted kernel. Without scales of blocks it was fitted to 21 products on an H200, and with them
-// to nine (docs/dev/kernels/cost-models.md). With a scale for each column of b a sum takes two
+// to 24 (docs/dev/kernels/cost-models.md). With a scale for each column of b a sum takes two
 // instructions.
 double promotion_cost(const GemmConfig& config, const Problem& problem) {
   const auto by_tile = [&](double n256, double n192, double n144, double n128) {

@@ -1,8 +1,6 @@
 // _product_backward: the gradients of a product with at most a bias.
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -53,8 +51,9 @@ struct Rows : OwnView {
   bool bind(const View& batch) {
     MergedDim rows, others;
     const std::int64_t d = batch.dims - 1;
-    const std::int64_t count = std::accumulate(batch.sizes, batch.sizes + d, std::int64_t{1},
-                                               std::multiplies<std::int64_t>());
+    View lead = batch;  // without the columns
+    lead.dims = d;
+    const std::int64_t count = lead.elements();
     // The strides of a batch without rows may fit no matrix.
     if (count > 0 && (!merge_matrices(batch, d, rows, others) || others.size != 1)) return false;
     view.dims = 2;
