@@ -68,8 +68,8 @@ def worst(part: list[Problem], count: int) -> list[str]:
 # How residuals are grouped: the part of the model that each points to.
 GROUPINGS: dict[str, Callable[[Problem, str], str]] = {
     "kernel and cluster": lambda problem, launch: re.sub("_(tn|nn|tt|nt)|/.*", "", launch),
-    "operands": lambda problem, launch: f"{problem.dtype} {problem.layout}",
-    "epilogue": lambda problem, launch: f"{problem.dtype} {problem.epilogue or 'none'}",
+    "operands": lambda problem, launch: f"{problem.kind} {problem.layout}",
+    "epilogue": lambda problem, launch: f"{problem.kind} {problem.terms or 'none'}",
     "K, at least": lambda problem, launch: f"{2 ** int(math.log2(problem.k)):5}",
 }
 

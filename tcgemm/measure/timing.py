@@ -95,7 +95,7 @@ def events_us(function: Callable[[], object]) -> float:
 
 
 @contextlib.contextmanager
-def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
+def _graph_slices(call: Call, sets: int, graph_us: float = GRAPH_US) -> Iterator[Slice]:
     """One candidate on a GPU, in a graph of calls, each on the next operand set."""
     # The first call creates handles and workspaces and sets kernel attributes, which is forbidden
     # in a capture. torch requires a side stream for the warm-up before a capture.
@@ -107,7 +107,7 @@ def _graph_slices(call: Call, sets: int) -> Iterator[Slice]:
         us = events_us(lambda: [call(index % sets) for index in range(4)]) / 4
     torch.cuda.current_stream().wait_stream(stream)
     torch.cuda.synchronize()
-    wanted, most = math.ceil(GRAPH_US / (us * sets)), max(1, MAX_CALLS // sets)
+    wanted, most = math.ceil(graph_us / (us * sets)), max(1, MAX_CALLS // sets)
     calls = sets * min(wanted, most)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
@@ -160,6 +160,7 @@ def measure(
     *,
     device: torch.device | str,
     min_ms: float = 300.0,
+    graph_us: float = GRAPH_US,
     sampler: Sampler | None = None,
     refusals: dict[str, str] | None = None,
     enough: Callable[[Mapping[str, Timing]], bool] | None = None,
@@ -182,6 +183,8 @@ def measure(
         min_ms (float): the time of one candidate in milliseconds, in slices of about SLICE_MS. One
             more slice before that does not count: during it the clock rises from idle to the value
             that the load allows. A candidate whose samples are all disturbed gets as much again.
+        graph_us (float): the kernel time of one graph in microseconds. A short graph is captured
+            sooner, and the 10 us between two replays are a larger share of its time.
         sampler (telemetry.Sampler): samples clock and power during the slices that count.
         refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
             capture. If it is None, such a candidate raises RuntimeError.
@@ -191,7 +194,8 @@ def measure(
             part in a time.
     """
     captures = torch.device(device).type == "cuda"
-    slices_of = _graph_slices if captures else _host_slices
+    graphs = functools.partial(_graph_slices, graph_us=graph_us)
+    slices_of = graphs if captures else _host_slices
     rounds = 2 * math.ceil(min_ms / (2 * SLICE_MS))  # each order as often as the reverse
     slice_ms = min_ms / rounds
     first = 2 * math.ceil(FIRST_MS / (2 * slice_ms))

@@ -46,20 +46,36 @@ def ask(work: Workload, kernel: str | None = None, device: str | None = None) ->
     return explain(work.operands.a[0], work.b[0], **work.options, device=device, kernel=kernel)
 
 
-def candidates(
-    work: Workload, planned: Explanation, device: str | None = None, factor: float = FACTOR
-) -> Times:
+def candidates(work: Workload, planned: Explanation, device: str | None = None) -> Times:
     """{kernel: estimate in us} of those near the best estimate, without the planned one.
 
+    At most MOST: first each row, in each orientation, with its best cluster and slices, then with
+    its second best, ...
+    """
+    every = estimates(work, planned, device)
+    limit = FACTOR * min([*every.values(), float(planned.microseconds or 0.0)])
+    places: Counter[str] = Counter()
+    ranks = []
+    for kernel, us in every.items():
+        if us <= limit:
+            kind = re.sub("@[^^]*", "", kernel)
+            ranks.append((places[kind], us, kernel))
+            places[kind] += 1
+    return {kernel: us for _, us, kernel in sorted(ranks)[:MOST]}
+
+
+def estimates(work: Workload, planned: Explanation, device: str | None = None) -> Times:
+    """{kernel: estimate in us} of all that give the same product, without the planned one, the
+    shortest first.
+
     A kernel is "row@cluster/slices", with "c" behind it if a cluster adds the slices, and "^T" if a
-    and b are swapped and the result is stored by columns. At most MOST: first each row, in each
-    orientation, with its best cluster and slices, then with its second best, ...
+    and b are swapped and the result is stored by columns.
     """
     assert planned.config_index is not None
     catalog = info.catalog()
     like = catalog[planned.config_index]
     same = (*SAME, "arch") if like["input"] in FLOAT8 else SAME
-    estimates: Times = {}
+    found: Times = {}
     for row in catalog:
         if any(row[field] != like[field] for field in same):
             continue
@@ -68,18 +84,11 @@ def candidates(
                 with contextlib.suppress(RuntimeError):  # no kernel fits
                     plan = ask(work, name, device)
                     if name_of(plan) == name:
-                        estimates[name] = float(plan.microseconds or 0.0)
-            if f"{row['name']}@1/{slices}" not in estimates:
+                        found[name] = float(plan.microseconds or 0.0)
+            if f"{row['name']}@1/{slices}" not in found:
                 break
-    estimates.pop(name_of(planned), None)
-    limit = factor * min([*estimates.values(), float(planned.microseconds or 0.0)])
-    places: Counter[str] = Counter()
-    ranks = []
-    for us, kernel in sorted((us, kernel) for kernel, us in estimates.items() if us <= limit):
-        kind = re.sub("@[^^]*", "", kernel)
-        ranks.append((places[kind], us, kernel))
-        places[kind] += 1
-    return {kernel: us for _, us, kernel in sorted(ranks)[:MOST]}
+    found.pop(name_of(planned), None)
+    return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
 
 
 def _names(row: Row, slices: int) -> list[str]:
