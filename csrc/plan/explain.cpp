@@ -70,7 +70,7 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
         estimate_us(pass, operand.layout, device));
   }
   if (copies == 0) return "  repack        nothing is copied\n";
-  return lines + text("                and %.1f us to launch %s\n", kPassLaunch,
+  return lines + text("                and %.1f us to launch %s\n", pass_launch_us(device),
                       copies == 2 ? "both at once" : "it");
 }
 
@@ -121,7 +121,7 @@ std::string sum_lines(const ExplainedOperands& operands, const Device& device) {
     lines += text("  sums          of %c along k, for %s: %.1f us\n", operand.source.label,
                   operand.source.input == DType::b1 ? "the operation"
                                                     : "the zero points of the other operand",
-                  kPassLaunch + estimate_us(**operand.sums, operand.layout, device));
+                  pass_launch_us(device) + estimate_us(**operand.sums, operand.layout, device));
   }
   return lines;
 }

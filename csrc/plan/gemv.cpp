@@ -10,6 +10,7 @@ namespace tcgemm::plan {
 namespace {
 
 constexpr double kStart = 1.0;         // microseconds: the launch, the first loads and the sums
+constexpr double kAfterPass = 1.4;     // microseconds: nothing is loaded before a pass has ended
 constexpr double kCluster = 0.9;       // microseconds: the sums of a cluster
 constexpr double kFp8Cluster = 2.0;    // the same where mma.sync widens 16 rows of 8 bits
 constexpr double kNextWave = 2.0;      // microseconds, if not all CTAs run at one time
@@ -17,7 +18,12 @@ constexpr double kNextClusters = 1.3;  // microseconds for each wave of clusters
 constexpr double kIdle = 0.35;         // share of the time that idle multiprocessors add
 constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile has read from memory
 constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
-constexpr double kElements = 1.6;      // factor if an operand is not loaded in vectors of 16 bytes
+// Of many tiles of rows, whose operands are small: the start, so that it compares with that of the
+// TMA kernels, bytes a second of a CTA, and of all of them. No time of a GEMV kernel is shorter.
+constexpr double kManyStart = 3.3;
+constexpr double kManyCtaRate = 100e9;
+constexpr double kManyL2Rate = 12e12;
+constexpr double kElements = 1.6;  // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
 constexpr double kPackedStart = 0.8;   // microseconds: the launch
@@ -28,6 +34,9 @@ constexpr double kPackedTable = 1.12;  // factor of the lookups of a table
 constexpr double kTableStart = 0.6;
 constexpr double kTableStartOfFour = 1.05;
 constexpr double kPackedL2Rate = 75e9;  // bytes a second that a multiprocessor reads from L2
+
+// Bytes a second that all multiprocessors read from L2, with many tiles of rows.
+constexpr double kPackedManyRate = 5.2e12;
 
 // Microseconds of a CTA with int4, measured on an H200, and with 32 rows on an H100: its start and
 // end, and a block of each of its warps. Several CTAs of a multiprocessor take `shared` of the time
@@ -95,8 +104,11 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   // With 8 rows multiprocessors without a CTA leave their share of memory to the others. The times
   // of more rows were fitted without that.
   const double shares = config.gemv_rows > 8 ? waves : launch.waves;
-  const double bytes_time = 1e6 * std::max(shares * column_bytes / rate,
-                                           waves * (row_bytes + column_bytes) / kPackedL2Rate);
+  // Many tiles of rows read the weight again, from L2.
+  const double again = launch.tiles_m > 1 ? launch.grid / kPackedManyRate : 0.0;
+  const double bytes_time = 1e6 * std::max({shares * column_bytes / rate,
+                                            waves * (row_bytes + column_bytes) / kPackedL2Rate,
+                                            again * (row_bytes + column_bytes)});
   const double cluster = config.gemv_cluster() > 1 ? kPackedSums * std::ceil(ctas / at_once) : 0.0;
   return kPackedStart + cluster +
          of_both(ctas * cta / at_once + rounds * blocks * block, bytes_time);
@@ -157,6 +169,15 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
                std::ceil(launch.waves) * cta_bytes / kCtaRate);
   const double next_waves = std::ceil(launch.waves) - 1;
   launch.microseconds = kStart + slow * bytes_time * 1e6;
+  if (launch.tiles_m > 1) {
+    // A CTA multiplies whole tiles, however few of their rows and columns are inside.
+    const double whole_tile = (config.tile_m() + config.tile_n()) * row_bytes;
+    const double many_time = std::ceil(launch.waves) * whole_tile / ctas / kManyCtaRate +
+                             tiles * whole_tile / kManyL2Rate;
+    launch.microseconds = kManyStart + slow * many_time * 1e6;
+  }
+  launch.microseconds = std::max(launch.microseconds, kManyStart);
+  if (operands.a.repacked || operands.b.repacked) launch.microseconds += kAfterPass;
   if (next_waves > 0) launch.microseconds += kNextWave;
   if (ctas > 1)
     launch.microseconds +=

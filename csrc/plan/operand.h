@@ -87,8 +87,11 @@ SumPass sum_pass(const GemmOperand& operand);
 std::size_t workspace_bytes(const SumPass& pass);
 double estimate_us(const SumPass& pass, const OperandLayout& layout, const Device& device);
 
-// Microseconds to launch a pass over an operand and to make its results visible to the next kernel.
-inline constexpr double kPassLaunch = 2.5;
+// Microseconds to launch a pass over an operand and to make its results visible to the next kernel,
+// whose start overlaps it on Hopper.
+inline double pass_launch_us(const Device& device) {
+  return device.compute_capability == 90 ? 1.2 : 2.5;
+}
 
 // Share of a GEMM's time that the RS mainloop adds to transpose an operand in registers.
 inline constexpr double kTransposeShare = 0.03;

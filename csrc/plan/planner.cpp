@@ -113,7 +113,8 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   const auto add = [&](const GemmOperand& operand, std::optional<SumPass>& pass) {
     pass = sum_pass(operand);
     if (problem.adds_ones()) pass->factor = binary.ones;
-    plan.estimate.microseconds += kPassLaunch + estimate_us(*pass, analyze_layout(operand), device);
+    plan.estimate.microseconds +=
+        pass_launch_us(device) + estimate_us(*pass, analyze_layout(operand), device);
     plan.estimate.bytes +=
         double(bytes_of(operand.k, operand.matrix.dtype)) * pass->rows * pass->batch;
     pass->offset = carve_workspace(plan.workspace, workspace_bytes(*pass));
@@ -211,12 +212,11 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const DType other_input = swap_ab ? original.input_a : original.input_b;
   const bool may_swap =
       !original.is_sparse() && (!original.batch_invariant || may_swap_ab(original, filter));
-  const std::int64_t other_rows = swap_ab ? original.m : original.n;
   // The GEMV kernels have the packed weight as b.
   const bool tries_both = original.has_packed_weight()
                               ? !asks_swapped
                               : may_swap && (asks_swapped || may_gain_from_swap(other_input) ||
-                                             other_rows <= kMostGemvRows || may_be_thin(original));
+                                             may_be_gemv(original) || may_be_thin(original));
   const Search::OrientationFilter gains = asks_swapped     ? nullptr
                                           : filter.empty() ? gains_from_swap
                                                            : is_swapped_alone;
@@ -274,7 +274,7 @@ Division division_of_k(const Problem& problem, const Device& device) {
     return has_kernels ? division : whole;
   }
   double least = time(whole);
-  if (std::min(problem.m, problem.n) <= kMostGemvRows) {
+  if (may_be_gemv(problem)) {
     for (const int cluster : {1, 2, 4}) {
       const Division gemv{1, false, cluster};
       const double microseconds = time(gemv);

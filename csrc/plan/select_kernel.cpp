@@ -71,10 +71,30 @@ bool suits_thin(const GemmConfig& config, const Problem& problem, const Device& 
   return problem.m >= config.tile_m() * device.multiprocessors;
 }
 
-// One tile of rows, and a block of k for each warp: else other kernels are as fast.
+// So few elements that GEMV kernels may have many tiles of rows.
+bool is_small_result(const Problem& problem) {
+  constexpr std::int64_t kMost = 1 << 16;
+  return problem.batch == 1 && problem.m * problem.n <= kMost;
+}
+
+// Is the kernel one for any small result? Those that add in f64 have few enough instructions with 8
+// rows alone, and with a packed weight one tile of 16 rows is faster than two of 8.
+bool suits_small_result(const GemmConfig& config, const Problem& problem) {
+  if (config.accumulator == DType::f64) return config.gemv_rows == 8;
+  return !config.has_packed_weight() || config.gemv_rows >= 16 || problem.m > kMostGemvRows ||
+         problem.m <= config.tile_m();
+}
+
+// A small result, or one tile of rows and a block of k for each warp: else other kernels are as
+// fast.
 bool suits_gemv(const GemmConfig& config, const Problem& problem) {
+  const bool is_one_tile = problem.m <= config.tile_m();
+  const bool others_are_slow = config.has_packed_weight() || config.accumulator == DType::f64;
+  if (is_small_result(problem) && suits_small_result(config, problem) &&
+      (others_are_slow || !is_one_tile))
+    return problem.k >= config.tile_k();
   const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();
-  return problem.m <= config.tile_m() && problem.k >= warps * config.tile_k();
+  return is_one_tile && problem.k >= warps * config.tile_k();
 }
 
 }  // namespace
@@ -117,6 +137,10 @@ bool may_gain_from_swap(DType input) {
     return flags;
   }();
   return kMayGain[int(input)];
+}
+
+bool may_be_gemv(const Problem& problem) {
+  return std::min(problem.m, problem.n) <= kMostGemvRows || is_small_result(problem);
 }
 
 std::string_view without_orientation(std::string_view filter) {
@@ -242,7 +266,7 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
   if (!config.is_gemv() && !config.is_thin() && !config.uses_tma())
     launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
   launch->microseconds += add_slices_time(config, problem, device_, *launch);
-  if (operands.a.repacked || operands.b.repacked) launch->microseconds += kPassLaunch;
+  if (operands.a.repacked || operands.b.repacked) launch->microseconds += pass_launch_us(device_);
   const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
     std::optional<RepackPass> pass;
     if (input.repacked) {

@@ -80,6 +80,9 @@ bool gains_from_swap(const GemmConfig& config, const Problem& problem, Division 
 // Is there such a kernel of this input type for any problem?
 bool may_gain_from_swap(DType input);
 
+// May a GEMV kernel be the fastest one, in one of the orientations?
+bool may_be_gemv(const Problem& problem);
+
 // Do the kernels of this input type that a filter names have EpiloguePath::columns alone?
 bool names_columns_only(std::string_view filter, DType input);
 

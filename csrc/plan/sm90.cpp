@@ -32,6 +32,7 @@ constexpr double kUnsharedRate = 4400;
 // more, whose loads compete less (but for those of slices).
 constexpr double kSharedB = 8;
 constexpr double kFourBlocks = -15;
+constexpr double kSparseAlone = 1.03;   // factor of a k-block of 2:4 operands without a cluster
 constexpr double kGroupedPair = 30;     // of clusters of two whose stages share barriers
 constexpr double kLaunch = 2.0;         // microseconds: launch and barriers
 constexpr double kCluster = 0.06;       // microseconds: start of a cluster of two; of four twice
@@ -266,6 +267,7 @@ double kernel_time(const GemmConfig& config, const Problem& problem, const Devic
                          (is_grouped && cluster.size() == 2 ? kGroupedPair : 0);
   const double issue = config.warpgroups == 1 && config.n == 256          ? kOneWide
                        : config.has_packed_weight() && cluster.size() > 1 ? kPackedCluster
+                       : config.is_sparse() && cluster.size() == 1        ? kSparseAlone
                                                                           : 1.0;
   const bool is_narrow = config.n <= 96 && config.terms() == 1 && !config.is_sparse();
   const double least =

@@ -2,9 +2,10 @@
 
 `python -m benchmarks rows` records the times on a GPU; these tests need none. Constants of the
 planner are fitted to one half of the problems, and the other half is tested.
-"""
 
-import dataclasses
+tests/data/rows/h200.json has the problems that recording.py draws. The recordings in the folder
+`first` are older: bf16, f16 and e4m3 alone, and no size below 64. An H100 has no other.
+"""
 
 import pytest
 
@@ -13,40 +14,45 @@ from benchmarks import fit, recording
 from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
 
 DEVICES = ("H200", "H100")
-# Problems whose choice loses more than fit.WITHIN, and the limit of each; and the share of choices
-# that are fit.CLOSE. docs/dev/kernels/cost-models.md says what the model lacks on an H100.
+# Of the first recordings: problems whose choice loses more than fit.WITHIN, and the limit of each;
+# and the share of choices that are fit.CLOSE. docs/dev/kernels/cost-models.md says what the model
+# lacks on an H100.
 KNOWN = {"H200": {}, "H100": {9: 0.10, 55: 0.115, 69: 0.10, 111: 0.128, 117: 0.084}}
 SHARES = {"H200": 15 / 21, "H100": 13 / 22}
 # Choices that were not measured: kernels that store by columns, and clusters in both directions,
-# came after the recordings. cost-models.md has the times that they were fitted to.
+# came after these recordings. cost-models.md has the times that they were fitted to.
 UNMEASURED = {"H200": 43, "H100": 43}
 
-
-def stored(device):
-    """The recording of a GPU; the test is skipped where there is none."""
-    path = recording.path_of(device)
-    if not path.exists():
-        pytest.skip(f"no times are recorded for an {device}: run python -m benchmarks rows on one")
-    return recording.load(path)
+# Of the drawn problems: the shares of choices that lose at most so much. The aim is 0.90 and 0.98.
+LOSSES = {0.05: 0.69, 0.12: 0.88}
+NOT_MEASURED = 270  # of all; `rows` goes on with them
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_recording_has_every_problem(device):
-    recorded = stored(device)
-    assert recorded.header["device"] == device
-    problems = [dataclasses.replace(p, commits=[], us={}) for p in recorded.problems]
-    assert problems == recording.draw(device, recorded.header["seed"])
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_choices_are_near_the_fastest_row(device):
-    problems = fit.halves(stored(device))["held out"]
+def test_first_choices_are_near_the_fastest_row(device):
+    recorded = recording.load(recording.FOLDER / "first" / f"{device.lower()}.json")
+    problems = fit.halves(recorded)["held out"]
     print("\n".join([fit.quality(problems), *fit.worst(problems, 10)]))
-    names = [str(problem) for problem in problems if problem.loss is None]
-    few = len(names) <= UNMEASURED[device]
-    assert few, f"run python -m benchmarks rows --resume on an {device}: {names}"
+    assert sum(problem.loss is None for problem in problems) <= UNMEASURED[device]
     problems = [problem for problem in problems if problem.loss is not None]
     losses = [problem.loss for problem in problems]
     limits = [KNOWN[device].get(problem.index, fit.WITHIN) for problem in problems]
     assert all(loss <= limit for loss, limit in zip(losses, limits, strict=True))
     assert sum(loss <= fit.CLOSE for loss in losses) >= SHARES[device] * len(losses)
+
+
+def test_a_recording_has_every_problem():
+    recorded = recording.load(recording.path_of("H200"))
+    drawn = recording.draw("H200", recorded.header["seed"])
+    assert list(map(str, recorded.problems)) == list(map(str, drawn))
+    assert sum(map(recording.lacks_times, recorded.problems)) <= NOT_MEASURED
+
+
+def test_drawn_choices_are_near_the_fastest_launch():
+    measured = [p for p in recording.load(recording.path_of("H200")).problems if p.times]
+    held_out = [problem for problem in measured if problem.index % 2]
+    print("\n".join([fit.quality(held_out), *fit.worst(held_out, 10)]))
+    losses = [problem.loss for problem in held_out if problem.loss is not None]
+    assert len(losses) >= 0.95 * len(held_out), "run python -m benchmarks rows --plan H200"
+    for limit, share in LOSSES.items():
+        assert sum(loss <= limit for loss in losses) >= share * len(losses)

@@ -103,7 +103,7 @@ def test_a_sparse_operand_has_one_orientation(side):
 
 def test_a_packed_weight_is_a_of_the_kernel_for_many_rows():
     x = torch.empty(64, 512, dtype=BF16)
-    weight = tcgemm.pack_weight(torch.zeros(256, 512, dtype=BF16), "int4")
+    weight = tcgemm.pack_weight(torch.zeros(2048, 512, dtype=BF16), "int4")
     assert tcgemm.explain(x, weight.t(), device=H200, kernel="packed4").swap_ab
     with pytest.raises(RuntimeError, match=r"packed4\^T"):
         tcgemm.explain(x, weight.t(), device=H200, kernel="packed4^T")
