@@ -191,6 +191,13 @@ Problem with_row_major_result(Problem problem) {
   return problem;
 }
 
+// Are the strides and the alignment of the result those of with_row_major_result()?
+bool has_row_major_result(const Problem& problem) {
+  const Matrix& out = problem[Slot::out];
+  return out.stride_row == problem.n && out.stride_col == 1 && out.address % kVectorBytes == 0 &&
+         (problem.batch == 1 || out.stride_batch == problem.m * problem.n);
+}
+
 // int4 operands as s8, which repack passes convert them to.
 Problem with_s8_inputs(Problem problem) {
   problem.input_a = problem.input_b = DType::s8;
@@ -220,10 +227,10 @@ Search cheapest(const Problem& original, const Device& device, std::string_view 
   const Search::OrientationFilter gains = asks_swapped     ? nullptr
                                           : filter.empty() ? gains_from_swap
                                                            : is_swapped_alone;
-  // Where a swap changes bits, the major of the result must not decide it.
+  // Where a swap changes bits, the strides of the result must not decide it.
   std::optional<bool> decided;
   if (tries_both && !original.has_packed_weight() && !may_swap_ab(original, filter) &&
-      is_column_major(original))
+      !has_row_major_result(original))
     decided =
         cheapest(with_row_major_result(original), device, filter, division).best.swaps_factors();
   const auto try_inputs = [&](const Problem& problem) {
@@ -424,7 +431,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 }  // namespace
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
-  return !problem.is_sparse() && !problem.has_packed_weight() && is_column_major(problem) &&
+  const bool has_rows = problem[Slot::out].stride_col == 1 || problem.n == 1;
+  return !has_rows && !problem.is_sparse() && !problem.has_packed_weight() &&
          !may_swap_ab(problem, kernel);
 }
 

@@ -17,10 +17,11 @@ namespace tcgemm::plan {
 // a full sentence if no kernel of this build fits.
 Plan make_plan(const Problem& problem, const Device& device, std::string_view kernel = {});
 
-// Is the result column-major, and would its bits change if the kernel computed its transpose? Then
-// the call computes a row-major result and copies it. Stores of single elements took 3.5 times as
-// long as row-major ones, the copy makes it 2.1. `kernel`: see make_plan. A call with a
-// filter never copies.
+// Has the result no contiguous rows, and would its bits change if the kernel computed its
+// transpose? Then the call computes a row-major result and copies it: which way a kernel computes
+// it, and where the sums of slices lie, would depend on the strides. Stores of single elements took
+// 3.5 times as long as row-major ones, the copy makes it 2.1. `kernel`: see make_plan. A call with
+// a filter never copies.
 bool copies_result(const Problem& problem, std::string_view kernel);
 
 // The problem with the types that the plan's kernel multiplies: s8 where passes convert int4.

@@ -61,7 +61,7 @@ def test_this_build_has_kernels_for_this_gpu():
 def test_this_build_has_kernels_for_hopper():
     kernels = [row for row in every_row() if row.arch == "sm90a"]
     assert {row.types.a for row in kernels} == {*cases.REAL, *cases.FP8, *INT8}
-    mainloops = {"dense", "promoted", "block_scaled", "rs", "split_fp32", "fp64", "gemv"}
+    mainloops = {"dense", "promoted", "block_scaled", "rs", "split_fp32", "tf32x2", "fp64", "gemv"}
     assert {row.mainloop for row in kernels} == mainloops
     assert {row.terms for row in kernels} == {1, 2, 3}
     assert {row.pingpong for row in kernels} == {False, True}

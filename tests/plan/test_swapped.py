@@ -11,6 +11,7 @@ import torch
 
 import tcgemm
 from tcgemm import info
+from tcgemm.measure import operands
 from tcgemm.ops import query
 
 from support.catalog_rows import MIRRORED
@@ -421,3 +422,25 @@ def test_batch_invariant_products_swap_only_where_no_bit_changes(dtype, factors)
             if row["promoted"] == (dtype == "e4m3")
         )
         assert by_columns(plan(M, N, K, kernel=row + "^T", **options))
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    # Stored element by element, other kernels have the lowest estimate than by TMA.
+    [("NN", (24, 216, 272)), ("NT", (24, 1896, 64)), ("NN", (200, 136, 4096))],
+)
+def test_strides_of_a_result_do_not_decide_the_order_of_two_factors(layout, sizes):
+    """A kernel that computes out^T multiplies by the factors in the other order, which rounds
+    otherwise."""
+    m, n, k = sizes
+    a, b = operands.in_layout(layout, torch.empty(m, k), torch.empty(k, n))
+    scales = {"scale_a": torch.empty(m, 1), "scale_b": torch.empty(1, n), "precision": "high"}
+    outs = [
+        torch.empty(m, n),
+        torch.empty(m, n + 3)[:, :n],
+        torch.empty(m * n + 1)[1:].view(m, n),
+        torch.empty(m, n, 2)[..., 0],
+        torch.empty(n, m).t(),
+    ]
+    plans = [tcgemm.explain(a, b, out=out, device=H200, **scales) for out in outs]
+    assert len({plan.swap_ab and plan.store_path != "tma_columns" for plan in plans}) == 1

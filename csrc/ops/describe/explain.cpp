@@ -51,8 +51,8 @@ std::string batch_and_device_lines(const CheckedGemm& checked, const BatchedProb
   std::string text;
   if (copied)
     text +=
-        "\n  copied        out is column-major: a row-major result is computed and copied, since "
-        "its transpose would have other bits";
+        "\n  copied        out has no contiguous rows: a row-major result is computed and copied, "
+        "since its transpose would have other bits";
   if (batched.problem.m != checked.m)
     text += join("\n  batch         b serves every batch: the batch dimensions and the ", checked.m,
                  " rows of a are one dimension of ", batched.problem.m, " rows");

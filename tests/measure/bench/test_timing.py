@@ -133,6 +133,7 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
             timing.measure(candidates, 2, **common, **options)
 
 
+@pytest.mark.alone
 @pytest.mark.gpu
 def test_graph_timing_on_a_gpu():
     data = operands.Operands.build("TN", 512, 512, 512, dtype=torch.bfloat16, device="cuda")
