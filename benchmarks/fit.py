@@ -10,9 +10,9 @@ problem, which alone decides the choice: above 1, the planner prefers these laun
 
 --search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library, and keeps
 the values that lower the score of the fitted half: the mean loss, and a tenth of the largest one. A
-choice that was not measured counts with a loss of 10 %; `rows --resume` measures it afterwards. The
-values are printed, and the file and the library are put back. The build is one for the CPU, so run
-it in a checkout of its own.
+choice that was not measured counts with a loss of 10 %; `rows --plan` and `rows` measure it
+afterwards. The values are printed, and the file and the library are put back. The build is one for
+the CPU, so run it in a checkout of its own.
 """
 
 import itertools

@@ -185,7 +185,7 @@ class Recording(NamedTuple):
 
 
 def draw(device: str, seed: int = SEED) -> list[Problem]:
-    """The problems of a seed, without times; those of all kinds in turn."""
+    """The problems of a seed, without times; those of the kinds are interleaved."""
     drawn = {name: _of_kind(name, kind, seed) for name, kind in KINDS.items()}
     order = [
         ((place + 0.5) / len(problems), name, problem)

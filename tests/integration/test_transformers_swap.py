@@ -48,9 +48,11 @@ def test_logits_are_torchs_and_undo_restores_them(make, dtype):
         assert counter.count >= len(report.swapped)
         report.undo()
         assert torch.equal(model(**inputs).logits, expected)
+    # torch's CPU library sums some of these shapes in another order; gpt2's on AMD's processors.
     if dtype is torch.float32 and make in (bert, vit, t5):
-        # torch's CPU library sums some of these shapes in another order.
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
+    elif dtype is torch.bfloat16 and make is gpt2:
+        torch.testing.assert_close(result, expected, rtol=2**-6, atol=2**-6)
     else:
         assert torch.equal(result, expected)
 

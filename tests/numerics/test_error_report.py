@@ -20,20 +20,22 @@ def normal(*shape, dtype=torch.float32):
 
 
 def test_the_sums_are_those_of_the_emulator():
-    a, b = normal(40, 512, dtype=E4M3), normal(24, 512, dtype=E4M3).t()
-    report = error_report(a, b, device="H200")
-    assert [way.name for way in report.ways] == ['precision="promoted"', 'precision="fast"']
-    for way, word in zip(report.ways, ("promoted", "fast"), strict=True):
-        sums = emulate.mm(a, b, precision=word, kernel=way.kernel, before_activation=True)
-        exact = a.double() @ b.double()
-        units = (sums - exact).abs() / (a.double().abs() @ b.double().abs()) * 2**24
-        assert way.largest == pytest.approx(units.max().item(), rel=1e-12)
-        assert way.mean == pytest.approx(units.square().mean().sqrt().item(), rel=1e-12)
-        result = emulate.mm(a, b, precision=word, kernel=way.kernel)
-        assert way.last_place == last_places(result, exact)
-    assert report.planned is report.ways[0]
-    planned = error_report(a, b, precision="fast").planned
-    assert planned.name == 'precision="fast"'
+    """Outside of this mode so few elements have a GEMV kernel, which is the same for both words."""
+    with tcgemm.batch_invariant():
+        a, b = normal(40, 512, dtype=E4M3), normal(24, 512, dtype=E4M3).t()
+        report = error_report(a, b, device="H200")
+        assert [way.name for way in report.ways] == ['precision="promoted"', 'precision="fast"']
+        for way, word in zip(report.ways, ("promoted", "fast"), strict=True):
+            sums = emulate.mm(a, b, precision=word, kernel=way.kernel, before_activation=True)
+            exact = a.double() @ b.double()
+            units = (sums - exact).abs() / (a.double().abs() @ b.double().abs()) * 2**24
+            assert way.largest == pytest.approx(units.max().item(), rel=1e-12)
+            assert way.mean == pytest.approx(units.square().mean().sqrt().item(), rel=1e-12)
+            result = emulate.mm(a, b, precision=word, kernel=way.kernel)
+            assert way.last_place == last_places(result, exact)
+        assert report.planned is report.ways[0]
+        planned = error_report(a, b, precision="fast").planned
+        assert planned.name == 'precision="fast"'
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

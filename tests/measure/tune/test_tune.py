@@ -56,7 +56,8 @@ def fake_gpu(monkeypatch):
 def test_candidates_have_clusters_and_slices():
     first, estimates = ask(), others()
     assert len(estimates) <= measure.MOST and name_of(first) not in estimates
-    assert {name.rpartition("/")[2] for name in estimates} >= {"1", "2", "4"}
+    slices = {name.rpartition("/")[2] for name in estimates}
+    assert "1" in slices and sum(map(str.isdecimal, slices)) >= 4
     assert any(name.endswith("c") for name in estimates)
     assert len({name.partition("@")[0] for name in estimates}) >= 5  # not one row's slices alone
     limit = measure.FACTOR * min(first.microseconds, *estimates.values())
