@@ -74,7 +74,8 @@ bool suits_thin(const GemmConfig& config, const Problem& problem, const Device& 
 // So few elements that GEMV kernels may have many tiles of rows.
 bool is_small_result(const Problem& problem) {
   constexpr std::int64_t kMost = 1 << 16;
-  return problem.batch == 1 && problem.m * problem.n <= kMost;
+  return problem.batch == 1 && problem.m <= kMost && problem.n <= kMost &&
+         problem.m * problem.n <= kMost;
 }
 
 // Is the kernel one for any small result? Those that add in f64 have few enough instructions with 8
