@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import RESULTS
-from tcgemm.measure import command_line, machine, name_of, results, timing
+from tcgemm.measure import command_line, machine, name_of, results
 from tcgemm.measure.case import Case
 from tcgemm.measure.drawn import log_uniform
 from tcgemm.measure.operands import DTYPES, LAYOUTS
@@ -208,15 +208,12 @@ def _of_kind(name: str, kind: Kind, seed: int) -> list[tuple[Layout, int, int, i
     ranges = [list(itertools.pairwise(ends)) for ends in (SIZES, SIZES, DEPTHS)]
     strata = list(itertools.product(*ranges))
     source.shuffle(strata)
-    found: list[tuple[Layout, int, int, int, str]] = []
-    for stratum in itertools.cycle(strata):
-        if len(found) == kind.count:
-            return found
-        if 2.0 * math.prod(low for low, _ in stratum) > kind.most_flops / 2:
-            continue
+    small = [s for s in strata if 4.0 * math.prod(low for low, _ in s) <= kind.most_flops]
+    found = []
+    for stratum in itertools.islice(itertools.cycle(small), kind.count):
         layout, terms = source.choice(kind.layouts), source.choice(kind.terms)
         found.append((layout, *_sizes(source, kind, layout, stratum), terms))
-    raise AssertionError("itertools.cycle does not end")
+    return found
 
 
 def _sizes(
@@ -311,17 +308,14 @@ def measure(problem: Problem) -> Problem:
 
 def _times(work: Workload, names: Sequence[str], ms: float) -> dict[str, float]:
     """Microseconds of launches and of torch; those that cannot be timed are left out."""
-    calls = {name: functools.partial(work.call_kernel, name) for name in names if name != TORCH}
-    if TORCH in names and TORCH in (candidates := work.candidates()):
-        calls[TORCH] = candidates[TORCH]
-    if not calls:
-        return {}
+    launches = [name for name in names if name != TORCH]
+    candidates = work.candidates() if TORCH in names else {}
+    beside = {name: call for name, call in candidates.items() if name == TORCH}
     refusals: dict[str, str] = {}
-    options: dict[str, Any] = {"min_ms": ms, "graph_us": GRAPH_US, "refusals": refusals}
-    found = timing.measure(calls, work.sets, device=work.device, **options)
+    found = tuning.times(work, launches, ms, beside, graph_us=GRAPH_US, refusals=refusals)
     for name, reason in refusals.items():
         print(f"  {name}: {reason}")
-    return {name: round(sample.us, 2) for name, sample in found.items()}
+    return found
 
 
 def main(argv=None):

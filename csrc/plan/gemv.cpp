@@ -164,19 +164,16 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
   const double cta_bytes = tile_bytes / ctas;
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
+  const double waves = std::ceil(launch.waves), next_waves = waves - 1;
   const double bytes_time =
       std::max((1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate,
-               std::ceil(launch.waves) * cta_bytes / kCtaRate);
-  const double next_waves = std::ceil(launch.waves) - 1;
-  launch.microseconds = kStart + slow * bytes_time * 1e6;
-  if (launch.tiles_m > 1) {
-    // A CTA multiplies whole tiles, however few of their rows and columns are inside.
-    const double whole_tile = (config.tile_m() + config.tile_n()) * row_bytes;
-    const double many_time = std::ceil(launch.waves) * whole_tile / ctas / kManyCtaRate +
-                             tiles * whole_tile / kManyL2Rate;
-    launch.microseconds = kManyStart + slow * many_time * 1e6;
-  }
-  launch.microseconds = std::max(launch.microseconds, kManyStart);
+               waves * cta_bytes / kCtaRate);
+  // Of many tiles a CTA multiplies whole ones, however few of their rows and columns are inside.
+  const double whole_tile = (config.tile_m() + config.tile_n()) * row_bytes;
+  const double many_time =
+      waves * whole_tile / ctas / kManyCtaRate + tiles * whole_tile / kManyL2Rate;
+  launch.microseconds = launch.tiles_m > 1 ? kManyStart + slow * many_time * 1e6
+                                           : std::max(kManyStart, kStart + slow * bytes_time * 1e6);
   if (operands.a.repacked || operands.b.repacked) launch.microseconds += kAfterPass;
   if (next_waves > 0) launch.microseconds += kNextWave;
   if (ctas > 1)

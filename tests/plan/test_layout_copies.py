@@ -15,7 +15,7 @@ from support.plan_cases import (
 @pytest.mark.parametrize("dtype", ("f16", "bf16", "f64"))
 def test_aligned_operands_are_never_copied(dtype, layout):
     """f64 is read by cp.async: no alignment makes it copy, and TMA does not store it."""
-    for size in (1000, 4096, 4095 if dtype == "f64" else 64):
+    for size in (64, 1000, 4096, *((4095,) if dtype == "f64" else ())):
         fields = plan(size, size, size, dtype=dtype, layout=layout)
         assert fields["repack_a"] is fields["repack_b"] is None
         assert fields["workspace"] == 0
@@ -23,7 +23,8 @@ def test_aligned_operands_are_never_copied(dtype, layout):
             assert fields["store_path"].startswith("tma")
             continue
         assert fields["kernel"].startswith("sm90a_f64_f64_")
-        assert fields["kernel"].endswith(f"_{layout.lower()}")
+        is_gemv = size == 64 and layout == "TN"  # few elements, K-major operands
+        assert fields["kernel"].endswith("_tn_gemv" if is_gemv else f"_{layout.lower()}")
         assert fields["vector_a"] == fields["vector_b"] == (size != 4095)
 
 

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tcgemm import info
@@ -112,11 +112,20 @@ def why_wrong(work: Workload, kernel: str) -> str:
     return "" if ratio <= 1 else f"its error is {ratio:.3g} times the bound"
 
 
-def times(work: Workload, kernels: Iterable[str], ms: float) -> Times:
-    """{kernel: microseconds}; those that cannot be timed are left out."""
+def times(
+    work: Workload,
+    kernels: Iterable[str],
+    ms: float,
+    beside: Mapping[str, timing.Call] | None = None,
+    **options: Any,
+) -> Times:
+    """{kernel: microseconds}; those that cannot be timed are left out.
+
+    beside: other calls that are measured with them. options: those of timing.measure.
+    """
     calls = {kernel: functools.partial(work.call_kernel, kernel) for kernel in kernels}
-    refusals: dict[str, str] = {}
-    found = timing.measure(calls, work.sets, device=work.device, min_ms=ms, refusals=refusals)
+    options = {"device": work.device, "min_ms": ms, "refusals": {}} | options
+    found = timing.measure(calls | dict(beside or {}), work.sets, **options)
     return {kernel: round(sample.us, 3) for kernel, sample in found.items()}
 
 
