@@ -8,7 +8,7 @@ The first lines say how much longer than the fastest launch the choice takes. In
 the mean of measured over estimated time; "of the problem" is the same relative to the mean of the
 problem, which alone decides the choice: above 1, the planner prefers these launches too much.
 
---search changes one constant of csrc/plan/sm90.cpp after another, rebuilds the library, and keeps
+--search changes one constant of csrc/plan/sm90_time.cpp after another, rebuilds the library, and keeps
 the values that lower the score of the fitted half: the mean loss, and a tenth of the largest one. A
 choice that was not measured counts with a loss of 10 %; `rows --plan` and `rows` measure it
 afterwards. The values are printed, and the file and the library are put back. The build is one for
@@ -34,7 +34,7 @@ from tcgemm.measure.results import CHECKOUT
 CLOSE, WITHIN = 0.03, 0.08  # losses: CLOSE on most problems, WITHIN always
 NOT_MEASURED = 0.10  # the loss in a search of a choice that has no time
 NEAR = 1.3  # launches whose time is this many times the best one decide the choice
-SOURCE = CHECKOUT / "csrc/plan/sm90.cpp"
+SOURCE = CHECKOUT / "csrc/plan/sm90_time.cpp"
 CONSTANT = r"constexpr double {} = ([0-9.e+-]+);"
 STEPS = (0.15, 0.05)
 BUILD = f"TCGEMM_CUDA=0 {sys.executable} setup.py -q build_ext --inplace"

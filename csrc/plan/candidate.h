@@ -1,5 +1,5 @@
 // One way to compute a Problem, and its estimated time. sm80.cpp, sm90.cpp, fp64.cpp, gemv.cpp and
-// thin.cpp model the kernels; select_kernel.cpp compares the candidates.
+// thin.cpp fit kernels to a problem; select_kernel.cpp compares the candidates.
 #pragma once
 
 #include <algorithm>

@@ -8,6 +8,9 @@
 namespace tcgemm::plan {
 namespace {
 
+constexpr double kLaunch = 2.0;    // microseconds
+constexpr double kExposed = 0.05;  // share of the smaller time
+
 // L2 has two halves, and each fetches what its multiprocessors read. So an operand that several
 // clusters read costs up to twice its bytes: an H200 read 128 x 4096 x 14336 in 52 us where two
 // clusters read each row of the weight, and in 36 us where they shared it. The CTAs of a slice of k
@@ -42,8 +45,6 @@ double busy_rate(const LaunchConfig& launch, const Device& device) {
 
 double with_memory(const LaunchConfig& launch, const GemmConfig& config, const Problem& problem,
                    double bytes, const Device& device) {
-  constexpr double kLaunch = 2.0;
-  constexpr double kExposed = 0.05;
   constexpr double kStagedBlocks = 4;  // k-blocks
   const double k = double(problem.k);
   double rate = device.memory_rate;
@@ -56,6 +57,11 @@ double with_memory(const LaunchConfig& launch, const GemmConfig& config, const P
   const double share = kExposed * (1 + staged / std::max(1.0, launch.waves));
   return std::max(launch.microseconds, floor + cluster_sum_time(config, launch, device)) +
          share * std::min(launch.microseconds, floor);
+}
+
+double least_with_memory(double microseconds, double bytes, const Device& device) {
+  const double floor = kLaunch + bytes / device.memory_rate * 1e6;
+  return std::max(microseconds, floor) + kExposed * std::min(microseconds, floor);
 }
 
 }  // namespace tcgemm::plan

@@ -16,4 +16,7 @@ namespace tcgemm::plan {
 double with_memory(const LaunchConfig& launch, const GemmConfig& config, const Problem& problem,
                    double bytes, const Device& device);
 
+// with_memory() is not below this for any launch that takes `microseconds` or more.
+double least_with_memory(double microseconds, double bytes, const Device& device);
+
 }  // namespace tcgemm::plan

@@ -19,8 +19,8 @@ struct Entry {
   Plan plan;
 };
 
-constexpr int kHashBits = 6;
-constexpr std::size_t kEntries = std::size_t(1) << kHashBits;  // 100 KB for each thread that plans
+constexpr int kHashBits = 8;
+constexpr std::size_t kEntries = std::size_t(1) << kHashBits;  // 500 KB for each thread that plans
 
 // The problem with each address reduced to its alignment, which is all that a plan depends on.
 Problem without_addresses(Problem problem) {
@@ -40,9 +40,26 @@ std::size_t index_of(const Problem& problem) {
   return hash >> (64 - kHashBits);
 }
 
-bool has_passes(const Plan& plan) {
-  const Passes& passes = plan.passes;
-  return passes.repack_a || passes.repack_b || passes.sums_a || passes.sums_b || passes.split;
+// Sets the addresses in the passes of a plan to those of the problem.
+void set_addresses(Plan& plan, const Problem& problem) {
+  Passes& passes = plan.passes;
+  const auto address = [&](Slot slot) {
+    return problem[plan.swap_ab ? partner(slot) : slot].address;
+  };
+  const auto set = [&](auto& pass, Slot slot) {
+    if (pass) pass->source.address = address(slot);
+  };
+  set(passes.repack_a, Slot::a);
+  set(passes.repack_b, Slot::b);
+  set(passes.sums_a, Slot::a);
+  set(passes.sums_b, Slot::b);
+  if (!passes.split) return;
+  const auto set_split = [&](SplitFp32Pass& pass, Slot slot, Slot terms) {
+    pass.source.address = address(slot);
+    if (pass.prepared.terms != 0) pass.prepared.address = address(terms);
+  };
+  set_split(passes.split->a, Slot::a, Slot::terms_a);
+  set_split(passes.split->b, Slot::b, Slot::terms_b);
 }
 
 }  // namespace
@@ -52,10 +69,10 @@ Plan cached_plan(const Problem& problem, const Device& device, MakePlan make) {
   const Problem key = without_addresses(problem);
   Entry& entry = (*entries)[index_of(key)];
   const std::uint64_t generation = tuned_generation();
-  if (entry.device == &device && entry.generation == generation && entry.problem == key)
-    return entry.plan;
-  const Plan plan = make(problem, device);
-  if (!has_passes(plan)) entry = {generation, &device, key, plan};
+  if (entry.device != &device || entry.generation != generation || entry.problem != key)
+    entry = {generation, &device, key, make(problem, device)};
+  Plan plan = entry.plan;
+  set_addresses(plan, problem);
   return plan;
 }
 

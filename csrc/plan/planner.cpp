@@ -8,6 +8,7 @@
 
 #include "catalog.h"
 #include "plan/explain_text.h"
+#include "plan/orientations.h"
 #include "plan/plan_cache.h"
 #include "plan/select_kernel.h"
 #include "plan/slices.h"
@@ -70,29 +71,6 @@ void check_cluster(std::string_view filter, const Fits& fits) {
                            " Cast the operands, or run on the CPU, which takes every dtype.");
 }
 
-double traffic(const Problem& problem) {
-  const auto size = [&](const Matrix& matrix, std::int64_t rows, std::int64_t cols) {
-    return matrix_bytes(matrix, rows, cols, problem.batch);
-  };
-  double total = result_bytes(problem);
-  if (problem.has(Slot::packed_a))
-    total += double(PackedLayout{problem.m, problem.k, problem.packed}.bytes());
-  else
-    total += size(problem[Slot::a], problem.m, problem.stored_k_a());
-  if (problem.has(Slot::packed_b))
-    total += double(PackedLayout{problem.n, problem.k, problem.packed}.bytes());
-  else
-    total += size(problem[Slot::b], problem.stored_k_b(), problem.n);
-  const auto metadata = [&](std::int64_t rows, DType type) {
-    return double(MetadataTiles{rows, problem.k, bits(type)}.bytes());
-  };
-  if (problem.has(Slot::sparse_a)) total += metadata(problem.m, problem.input_a);
-  if (problem.has(Slot::sparse_b)) total += metadata(problem.n, problem.input_b);
-  for (const Slot slot : problem.operands.given() & kAddends)
-    total += size(problem[slot], problem.m, problem.n);
-  return total;
-}
-
 Bound bound(const Problem& problem, const Plan& plan, const Device& device) {
   const double compute = compute_time(problem, plan, device);
   const double memory = memory_time(plan, device);
@@ -124,42 +102,6 @@ void add_sums(const Problem& problem, const Device& device, Plan& plan) {
   if (problem.adds_ones()) plan.passes.sums_a->addend = binary.all * std::int32_t(problem.k);
 }
 
-// Would swapping A and B change bits of the result? The order of k stays, and so does all of the
-// epilogue but these:
-//   scales          a kernel multiplies by alpha and its scale_a first
-//   terms of f32    the product of a's low and b's high terms is added first
-bool swap_ab_changes_bits(const Problem& problem) {
-  if (problem.input_a == DType::f32) return true;
-  if (problem.block_scaled()) return false;  // the mainloop multiplies by their product
-  return int(problem.alpha != 1.0) + int(problem.has(Slot::scale_a)) +
-             int(problem.has(Slot::scale_b)) >
-         1;
-}
-
-// A column-major result is a row-major result of the problem with A and B swapped.
-bool is_column_major(const Problem& problem) {
-  return tcgemm::is_column_major(problem[Slot::out]) && problem.n > 1;
-}
-
-// A filter restricts the choice to some kernels, so then A and B may be swapped in any case.
-bool may_swap_ab(const Problem& problem, std::string_view filter) {
-  return !filter.empty() || !swap_ab_changes_bits(problem);
-}
-
-// Should the kernel compute the transposed problem? A kernel's a must be the 2:4 operand, or the
-// packed weight, and such kernels store both majors.
-bool swaps_ab(const Problem& original, std::string_view filter) {
-  if (original.has_packed_weight()) return original.has(Slot::packed_b);
-  return original.is_sparse() ? original.has(Slot::sparse_b)
-                              : is_column_major(original) && may_swap_ab(original, filter);
-}
-
-// A filter without an orientation takes this one only where no kernel has the other one.
-bool is_swapped_alone(const GemmConfig& config, const Problem& problem, Division division) {
-  return config.columns_only ||
-         (!config.has_kernel(EpiloguePath::columns) && gains_from_swap(config, problem, division));
-}
-
 // Throws where the filter asks for an orientation that the product, or the kernel, does not have.
 void check_orientation(const Problem& problem, std::string_view filter) {
   const std::string text = "tcgemm: kernel='" + std::string(filter) + "' ";
@@ -184,74 +126,6 @@ void check_orientation(const Problem& problem, std::string_view filter) {
         "have 16 or 8 bits an element (float32 operands: float32); name another kernel, or none.");
 }
 
-// The problem with a row-major result of the same dtype.
-Problem with_row_major_result(Problem problem) {
-  Matrix& out = problem[Slot::out];
-  out = row_major_result(problem, out.dtype);
-  return problem;
-}
-
-// Are the strides and the alignment of the result those of with_row_major_result()?
-bool has_row_major_result(const Problem& problem) {
-  const Matrix& out = problem[Slot::out];
-  return out.stride_row == problem.n && out.stride_col == 1 && out.address % kVectorBytes == 0 &&
-         (problem.batch == 1 || out.stride_batch == problem.m * problem.n);
-}
-
-// int4 operands as s8, which repack passes convert them to.
-Problem with_s8_inputs(Problem problem) {
-  problem.input_a = problem.input_b = DType::s8;
-  return problem;
-}
-
-// Are there thin kernels for the shape, in one of its orientations?
-bool may_be_thin(const Problem& problem) {
-  return problem.batch == 1 && problem.k <= kMostThinDepth &&
-         std::min(problem.m, problem.n) <= kMostThinColumns;
-}
-
-// The cheapest kernel, in both orientations.
-Search cheapest(const Problem& original, const Device& device, std::string_view filter,
-                Division division) {
-  const bool swap_ab = swaps_ab(original, filter);
-  const bool asks_swapped = filter.ends_with(kSwapped);
-  Search search(device, filter, traffic(original));
-  const DType other_input = swap_ab ? original.input_a : original.input_b;
-  const bool may_swap =
-      !original.is_sparse() && (!original.batch_invariant || may_swap_ab(original, filter));
-  // The GEMV kernels have the packed weight as b.
-  const bool tries_both = original.has_packed_weight()
-                              ? !asks_swapped
-                              : may_swap && (asks_swapped || may_gain_from_swap(other_input) ||
-                                             may_be_gemv(original) || may_be_thin(original));
-  const Search::OrientationFilter gains = asks_swapped     ? nullptr
-                                          : filter.empty() ? gains_from_swap
-                                                           : is_swapped_alone;
-  // Where a swap changes bits, the strides of the result must not decide it.
-  std::optional<bool> decided;
-  if (tries_both && !original.has_packed_weight() && !may_swap_ab(original, filter) &&
-      !has_row_major_result(original))
-    decided =
-        cheapest(with_row_major_result(original), device, filter, division).best.swaps_factors();
-  const auto try_inputs = [&](const Problem& problem) {
-    if (!asks_swapped && decided.value_or(swap_ab) == swap_ab)
-      search.try_orientation(OrientedProblem(problem, swap_ab));
-    if (tries_both && decided.value_or(!swap_ab) != swap_ab)
-      search.try_orientation(OrientedProblem(problem, !swap_ab), gains);
-  };
-  const auto try_all = [&] {
-    try_inputs(original);
-    if (is_int4(original.input_a)) try_inputs(with_s8_inputs(original));
-  };
-  if (filter.empty()) search.division = division;
-  try_all();
-  if (filter.empty() && division.slices > 1 && division.slices <= kMostClusterSlices) {
-    search.division.cluster_adds = true;
-    try_all();
-  }
-  return search;
-}
-
 // The product without its epilogue, with a row-major result of the accumulators' type. The division
 // of k is chosen for it, so that no bit depends on the rest.
 Problem plain_product(const Problem& problem) {
@@ -272,26 +146,28 @@ Problem narrow_product(const Problem& problem) {
 Division division_of_k(const Problem& problem, const Device& device) {
   Division whole;
   const Problem plain = narrow_product(problem);
-  const auto time = [&](Division division) {
-    return cheapest(plain, device, {}, division).best.launch.microseconds;
+  Orientations kernels(plain, device, {});
+  // The least time, if it is below `most`.
+  const auto time = [&](Division division, double most = HUGE_VAL) {
+    return kernels.cheapest(division, most).launch.microseconds;
   };
   if (problem.batch_invariant) {
     const Division division{invariant_slices(problem)};
-    const bool has_kernels = division.slices > 1 && cheapest(plain, device, {}, division).found();
+    const bool has_kernels = division.slices > 1 && kernels.cheapest(division).found();
     return has_kernels ? division : whole;
   }
   double least = time(whole);
   if (may_be_gemv(problem)) {
     for (const int cluster : {1, 2, 4}) {
       const Division gemv{1, false, cluster};
-      const double microseconds = time(gemv);
+      const double microseconds = time(gemv, least);
       if (microseconds >= least) continue;
       least = microseconds;
       whole = gemv;
     }
   }
   if (const Division thin{.thin = true}; may_be_thin(problem)) {
-    const double microseconds = time(thin);
+    const double microseconds = time(thin, least);
     if (microseconds < least) whole = thin;
     least = std::min(least, microseconds);
   }
@@ -313,7 +189,7 @@ std::string for_result(const Problem& problem, const std::string& filter) {
 // The kernel of a product that stream-K divides. Its tiles and clusters decide where each tile is
 // divided, so that one kernel computes the product with any epilogue and layout of the result.
 std::string stream_kernel(const Problem& problem, const Device& device) {
-  const Candidate best = cheapest(narrow_product(problem), device, {}, kStreamKDivision).best;
+  const Candidate best = cheapest(narrow_product(problem), device, {}, kStreamKDivision);
   const std::string kernel = std::string(name(kCatalog[best.launch.config_index])) + "@" +
                              cluster_name(best.launch.cluster) + "/" + std::string(kStreamK);
   // A packed weight is in one place, which no name says.
@@ -339,20 +215,20 @@ Candidate tuned_candidate(const Problem& original, const Device& device, const s
   Division division = division_of(choice);
   if (division.stream_k) {
     tuned = Tuned::kernel;
-    return cheapest(original, device, for_result(original, choice), {}).best;
+    return cheapest(original, device, for_result(original, choice), {});
   }
   // The choice was measured with a row-major result; a 2:4 kernel stores both majors alike.
   if (original.is_sparse() || original.has_packed_weight() || !is_column_major(original)) {
-    const Search search = cheapest(original, device, choice, {});
-    if (choice.ends_with(kSwapped) ? search.stores_by_columns() : search.found()) {
+    const Candidate chosen = cheapest(original, device, choice, {});
+    if (choice.ends_with(kSwapped) ? chosen.stores_by_columns() : chosen.found()) {
       tuned = Tuned::kernel;
-      return search.best;
+      return chosen;
     }
   }
   division.cluster_adds = false;  // cheapest() tries both ways to add
-  const Search search = cheapest(original, device, {}, division);
-  if (search.found()) tuned = Tuned::slices;
-  return search.best;
+  const Candidate found = cheapest(original, device, {}, division);
+  if (found.found()) tuned = Tuned::slices;
+  return found;
 }
 
 // Is the product one that split FP32 may compute, in the orientation that the filter asks for?
@@ -377,9 +253,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
       candidate = tuned_candidate(original, device, *choice, plan.tuned);
   if (plan.tuned == Tuned::nothing) {
     const Division division = filter.empty() ? division_of_k(original, device) : Division{};
-    candidate = division.stream_k
-                    ? cheapest(original, device, stream_kernel(original, device), {}).best
-                    : cheapest(original, device, filter, division).best;
+    candidate = division.stream_k ? cheapest(original, device, stream_kernel(original, device), {})
+                                  : cheapest(original, device, filter, division);
   }
   plan.main = candidate.launch;
   plan.swap_ab = candidate.swap_ab;

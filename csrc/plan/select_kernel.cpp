@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
+#include <span>
 
 #include "catalog.h"
 #include "plan/explain_text.h"
@@ -38,6 +40,49 @@ constexpr auto kSignatures = [] {
   return signatures;
 }();
 
+// What try_rows() reads of each row for each division of k.
+struct RowFacts {
+  int gemv_cluster = 0;
+  bool is_thin = false, divides_k = false, streams_k = false;
+  std::array<bool, kMostClusterSlices + 1> adds_in_cluster{};  // by the number of slices
+};
+constexpr auto kRowFacts = [] {
+  std::array<RowFacts, kCatalog.size()> facts{};
+  for (std::size_t i = 0; i < kCatalog.size(); ++i) {
+    const GemmConfig& config = kCatalog[i];
+    facts[i] = {
+        config.gemv_cluster(), config.is_thin(), config.divides_k(), config.streams_k(), {}};
+    for (int slices = 2; slices <= kMostClusterSlices; ++slices)
+      facts[i].adds_in_cluster[slices] = config.adds_in_cluster(slices);
+  }
+  return facts;
+}();
+
+// Can the kernel of a row divide k so?
+bool divides(const RowFacts& row, Division division) {
+  if (division.stream_k) return row.streams_k;
+  if (division.slices <= 1) return true;
+  if (!division.cluster_adds) return row.divides_k;
+  return division.slices <= kMostClusterSlices && row.adds_in_cluster[division.slices];
+}
+
+// The rows by signature, and those of a signature in the order of the catalog.
+constexpr auto kRowsBySignature = [] {
+  std::array<std::uint16_t, kCatalog.size()> rows{};
+  std::iota(rows.begin(), rows.end(), std::uint16_t(0));
+  std::ranges::sort(rows, [](std::uint16_t x, std::uint16_t y) {
+    return kSignatures[x] == kSignatures[y] ? x < y : kSignatures[x] < kSignatures[y];
+  });
+  return rows;
+}();
+
+std::span<const std::uint16_t> rows_of(std::uint32_t signature) {
+  if (signature == kNotBuilt) return {};
+  const auto found = std::ranges::equal_range(kRowsBySignature, signature, {},
+                                              [](std::uint16_t row) { return kSignatures[row]; });
+  return {found.begin(), found.end()};
+}
+
 // The signatures that compute the problem: one, or two if promotion is not required, because
 // promoted sums are more accurate.
 struct AcceptedSignatures {
@@ -60,11 +105,16 @@ struct AcceptedSignatures {
       unpromoted = with(false);
     if (problem.batch_invariant && unpromoted != kNotBuilt) promoted = kNotBuilt;
   }
-
-  bool contains(std::uint32_t row) const {
-    return row != kNotBuilt && (row == promoted || row == unpromoted);
-  }
 };
+
+// Can a kernel of the layout load both operands, from their memory or after a repack pass?
+bool can_load(const OrientedProblem& oriented, Layout layout) {
+  const auto can = [](CandidateOperand input, bool may_copy, Major major) {
+    return input.can_load(major) || (may_copy && major == Major::K);
+  };
+  return can(oriented.operands.a, oriented.may_copy_a, major_a(layout)) &&
+         can(oriented.operands.b, oriented.may_copy_b, major_b(layout));
+}
 
 // So many rows that thin tiles fill the GPU.
 bool suits_thin(const GemmConfig& config, const Problem& problem, const Device& device) {
@@ -196,12 +246,13 @@ AskedCluster cluster_of(std::string_view text) {
 
 Search::Search(const Device& device, std::string_view filter, double least_bytes,
                ConfigFilter config_filter)
-    : division(division_of(filter)),
-      device_(device),
+    : device_(device),
       code_(planned_code(device.compute_capability)),
       filter_(filter),
       least_bytes_(least_bytes),
-      config_filter_(config_filter) {
+      config_filter_(config_filter),
+      has_filter_(!filter.empty()),
+      division_(division_of(filter)) {
   filter_ = without_orientation(filter_);
   filter_ = filter_.substr(0, filter_.rfind('/'));
   cluster_ = cluster_of(cluster_text(filter));
@@ -212,28 +263,75 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
   best.launch.microseconds = HUGE_VAL;
 }
 
-void Search::try_orientation(OrientedProblem oriented, OrientationFilter orientation_filter) {
+void Search::restart(Division division, double most_microseconds) {
+  if (!has_filter_) division_ = division;
+  best = {};
+  best.launch.microseconds = most_microseconds;
+}
+
+Rows Search::rows_for(const OrientedProblem& oriented) const {
+  constexpr std::size_t kUsual = 32;  // the kernels of an operation in one layout
+  Rows rows;
+  rows.reserve(kUsual);
   const AcceptedSignatures signatures(oriented.problem);
-  for (std::size_t row = 0; row < kCatalog.size(); ++row) {
-    if (!signatures.contains(kSignatures[row])) continue;
+  for (const std::uint32_t signature : {signatures.unpromoted, signatures.promoted})
+    for (const std::uint16_t row : rows_of(signature))
+      if (may_compute(oriented, kCatalog[row]))
+        rows.push_back({row, {kCatalog[row], oriented.problem, device_}});
+  return rows;
+}
+
+bool Search::may_compute(const OrientedProblem& oriented, const GemmConfig& config) const {
+  const Problem& problem = oriented.problem;
+  if (!holds(code_, config.arch)) return false;
+  if (config.uses_tma() && !can_load(oriented, config.layout)) return false;
+  if (config.has_packed_weight() && !is_newest(config.arch)) return false;
+  if (!filter_.empty() && !is_wanted(config)) return false;
+  if (config.has_packed_weight() &&
+      !problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
+    return false;
+  if (config.is_gemv() && !names_one_row_ && !suits_gemv(config, problem)) return false;
+  if (config.is_thin() && !names_one_row_ && !suits_thin(config, problem, device_)) return false;
+  return config_filter_ == nullptr || config_filter_(config);
+}
+
+void Search::try_rows(OrientedProblem& oriented, const Rows& rows,
+                      OrientationFilter orientation_filter) {
+  std::array<double, 4> passes;
+  for (int choice = 0; choice < 4; ++choice) passes[choice] = pass_time(oriented, choice);
+  tries_.clear();
+  for (const auto& [row, bound] : rows) {
     const GemmConfig& config = kCatalog[row];
-    if (!holds(code_, config.arch)) continue;
-    if (config.has_packed_weight() && !is_newest(config.arch)) continue;
-    if (orientation_filter != nullptr && !orientation_filter(config, oriented.problem, division))
+    const RowFacts& facts = kRowFacts[row];
+    if (!divides(facts, division_)) continue;
+    if (filter_.empty() &&
+        (facts.gemv_cluster != division_.gemv_cluster || facts.is_thin != division_.thin))
       continue;
-    if (config.has_packed_weight() &&
-        !oriented.problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
+    if (orientation_filter != nullptr && !orientation_filter(config, oriented.problem, division_))
       continue;
-    if (config.is_gemv() && !names_one_row_ && !suits_gemv(config, oriented.problem)) continue;
-    if (config.is_thin() && !names_one_row_ && !suits_thin(config, oriented.problem, device_))
-      continue;
-    if (config_filter_ != nullptr && !config_filter_(config)) continue;
-    const bool divides_so =
-        config.gemv_cluster() == division.gemv_cluster && config.is_thin() == division.thin;
-    if (filter_.empty() ? !divides_so : !is_wanted(config)) continue;
+    const double least = bound.least(division_, least_bytes_);
+    if (least >= best.launch.microseconds) continue;
     for (int choice = 0; choice < 4; ++choice)
-      if (oriented.choose(choice)) try_kernel(oriented, int(row));
+      if (oriented.may_choose(choice)) tries_.push_back({least + passes[choice], row, choice});
   }
+  // The best ones first, so that the others need not be looked at.
+  std::ranges::sort(tries_);
+  for (const Try& one : tries_) {
+    if (one.least >= best.launch.microseconds) break;
+    oriented.choose(one.choice);
+    try_kernel(oriented, one.row, passes[one.choice]);
+  }
+}
+
+// Microseconds of the passes that repack operands.
+double Search::pass_time(const OrientedProblem& oriented, int choice) const {
+  if (choice == 0 || !oriented.may_choose(choice)) return 0;
+  double microseconds = pass_launch_us(device_);
+  if (choice & 1)
+    microseconds += estimate_us(repack_pass(oriented.a), oriented.operands.a.layout, device_);
+  if (choice & 2)
+    microseconds += estimate_us(repack_pass(oriented.b), oriented.operands.b.layout, device_);
+  return microseconds;
 }
 
 // Hopper has kernels of its own for packed weights. A filter can ask for the kernels of sm_80.
@@ -248,41 +346,30 @@ bool Search::is_wanted(const GemmConfig& config) const {
   return names_one_row_ ? std::string_view(row) == filter_ : matches(row, filter_);
 }
 
-void Search::try_kernel(const OrientedProblem& oriented, int config_index) {
+void Search::try_kernel(const OrientedProblem& oriented, int config_index, double pass_time) {
   const GemmConfig& config = kCatalog[config_index];
   const CandidateOperands& operands = oriented.operands;
   const Problem& problem = oriented.problem;
-  if (division.slices > 1 && !config.has_slices()) return;
-  if (division.stream_k && !config.streams_k()) return;
   std::optional<LaunchConfig> launch =
       config.is_gemv()   ? fit_gemv(config, problem, device_, operands, cluster_)
       : config.is_thin() ? fit_thin(config, problem, device_, operands, cluster_)
       : config.uses_tma()
-          ? fit_sm90(config, problem, device_, operands, cluster_, division, least_bytes_)
+          ? fit_sm90(config, problem, device_, operands, cluster_, division_, least_bytes_)
       : config.arch == Arch::sm90a
-          ? fit_fp64(config, problem, device_, operands, cluster_, division)
+          ? fit_fp64(config, problem, device_, operands, cluster_, division_)
           : fit_sm80(config, problem, device_, operands, cluster_);
   if (!launch) return;
   // fit_gemv, fit_thin and fit_sm90 count bytes.
   if (!config.is_gemv() && !config.is_thin() && !config.uses_tma())
     launch->microseconds = with_memory(*launch, config, problem, least_bytes_, device_);
-  launch->microseconds += add_slices_time(config, problem, device_, *launch);
-  if (operands.a.repacked || operands.b.repacked) launch->microseconds += pass_launch_us(device_);
-  const auto repack = [&](const GemmOperand& operand, const CandidateOperand& input) {
-    std::optional<RepackPass> pass;
-    if (input.repacked) {
-      pass = repack_pass(operand);
-      launch->microseconds += estimate_us(*pass, input.layout, device_);
-    }
-    return pass;
-  };
-  const std::optional<RepackPass> repack_a = repack(oriented.a, operands.a);
-  const std::optional<RepackPass> repack_b = repack(oriented.b, operands.b);
+  launch->microseconds += add_slices_time(config, problem, device_, *launch) + pass_time;
   if (!(launch->microseconds < best.launch.microseconds)) return;
   launch->config_index = config_index;
   // fit_sm90 has chosen both paths; the other kernels have the rolled epilogue alone.
   if (!config.uses_tma()) launch->store_path = store_path(config, problem);
-  best = {*launch, oriented.swap_ab, repack_a, repack_b};
+  best = {*launch, oriented.swap_ab, {}, {}};
+  if (operands.a.repacked) best.repack_a = repack_pass(oriented.a);
+  if (operands.b.repacked) best.repack_b = repack_pass(oriented.b);
 }
 
 }  // namespace tcgemm::plan

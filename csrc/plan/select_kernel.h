@@ -2,15 +2,19 @@
 // catalog that fits, with every repack pass that helps.
 #pragma once
 
+#include <cmath>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/code.h"
 #include "core/device.h"
 #include "core/plan.h"
 #include "core/problem.h"
 #include "plan/candidate.h"
+#include "plan/sm90_time.h"
 
 namespace tcgemm::plan {
 
@@ -40,11 +44,13 @@ struct OrientedProblem {
     return operand.k > 0 && (!layout.tma_readable() || input.needs_conversion || wrong_major);
   }
 
-  // Bits 0 and 1 of `choice` mean: repack a, repack b. Returns false if that is not an option.
-  bool choose(int choice) {
+  // Bits 0 and 1 of `choice` mean: repack a, repack b.
+  bool may_choose(int choice) const {
+    return (!(choice & 1) || may_copy_a) && (!(choice & 2) || may_copy_b);
+  }
+  void choose(int choice) {
     operands.a.repacked = choice & 1;
     operands.b.repacked = choice & 2;
-    return (!operands.a.repacked || may_copy_a) && (!operands.b.repacked || may_copy_b);
   }
 };
 
@@ -54,6 +60,10 @@ struct Candidate {
   bool swap_ab = false;
   std::optional<RepackPass> repack_a, repack_b;
 
+  bool found() const { return launch.config_index >= 0; }
+  bool stores_by_columns() const {
+    return found() && launch.epilogue_path == EpiloguePath::columns;
+  }
   // Are two factors of the epilogue multiplied in the other order than that of the call?
   bool swaps_factors() const { return swap_ab && launch.epilogue_path != EpiloguePath::columns; }
 };
@@ -86,6 +96,13 @@ bool may_be_gemv(const Problem& problem);
 // Do the kernels of this input type that a filter names have EpiloguePath::columns alone?
 bool names_columns_only(std::string_view filter, DType input);
 
+// A row of the catalog, and what its kernel takes at least for a problem.
+struct Row {
+  int index;
+  Sm90Bound bound;
+};
+using Rows = std::vector<Row>;
+
 // Finds the cheapest candidate.
 class Search {
  public:
@@ -97,24 +114,36 @@ class Search {
   Search(const Device& device, std::string_view filter, double least_bytes,
          ConfigFilter config_filter = nullptr);
 
-  // Only configs that `orientation_filter` accepts as well are tried.
+  // Forgets what it has found. From now on it finds only candidates that take less than
+  // `most_microseconds`, and divides k so, or as the filter says if there is one.
+  void restart(Division division, double most_microseconds = HUGE_VAL);
+
+  // The rows that may compute the problem, in any division of k.
+  Rows rows_for(const OrientedProblem& oriented) const;
+
+  // Only rows that `orientation_filter` accepts are tried.
   using OrientationFilter = bool (*)(const GemmConfig&, const Problem&, Division);
-  void try_orientation(OrientedProblem oriented, OrientationFilter orientation_filter = nullptr);
+  void try_rows(OrientedProblem& oriented, const Rows& rows,
+                OrientationFilter orientation_filter = nullptr);
+  void try_all_rows(OrientedProblem& oriented) { try_rows(oriented, rows_for(oriented)); }
 
-  // That of the filter. Without a filter the caller chooses, and only kernels that divide k in this
-  // way are tried.
-  Division division;
-  bool found() const { return best.launch.config_index >= 0; }
-  bool stores_by_columns() const {
-    return found() && best.launch.epilogue_path == EpiloguePath::columns;
-  }
-
+  // Its time is `most_microseconds` until one is found.
   Candidate best;
 
  private:
+  // A row, the operands that are repacked before it, and the microseconds that it takes at least.
+  struct Try {
+    double least;
+    int row, choice;
+
+    auto operator<=>(const Try&) const = default;
+  };
+
   bool is_newest(Arch arch) const;
   bool is_wanted(const GemmConfig& config) const;
-  void try_kernel(const OrientedProblem& oriented, int config_index);
+  bool may_compute(const OrientedProblem& oriented, const GemmConfig& config) const;
+  double pass_time(const OrientedProblem& oriented, int choice) const;
+  void try_kernel(const OrientedProblem& oriented, int config_index, double pass_time);
 
   const Device& device_;
   const Code code_;
@@ -122,7 +151,9 @@ class Search {
   AskedCluster cluster_;
   const double least_bytes_;
   const ConfigFilter config_filter_;
-  bool names_one_row_ = false;  // the filter is the whole name of a row
+  bool has_filter_, names_one_row_ = false;  // the filter is the whole name of a row
+  Division division_;
+  std::vector<Try> tries_;
 };
 
 // The operand types that this build's kernels multiply with this code, as text for errors; empty if

@@ -50,7 +50,8 @@ inline std::size_t stored_sums_bytes(const Problem& problem, const LaunchConfig&
 }
 
 // The division of k with the shortest time: `whole`, which takes `microseconds`, or one of `counts`
-// slices. Slices must save at least this share of the time.
+// slices. Slices must save at least this share of the time. time(division, most): the time, or any
+// number from `most` on if it is not below `most`.
 inline constexpr double kLeastGain = 0.02;
 template <class Counts, class Time>
 Division fastest_division(Division whole, double microseconds, const Counts& counts,
@@ -59,7 +60,7 @@ Division fastest_division(Division whole, double microseconds, const Counts& cou
   double least = (1 - kLeastGain) * microseconds;
   for (const int slices : counts) {
     const Division division{slices, cluster_adds};
-    const double needed = time(division);
+    const double needed = time(division, least);
     if (needed >= least) continue;
     least = needed;
     best = division;

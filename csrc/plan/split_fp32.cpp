@@ -16,12 +16,13 @@ std::optional<LaunchConfig> cheapest_kernel(const Problem& problem, const SplitF
                                             int terms, const Device& device,
                                             std::string_view filter, double least_bytes,
                                             Search::ConfigFilter config_filter,
-                                            Division division = {}) {
+                                            Division division = {}, double most = HUGE_VAL) {
   Search search(device, filter, least_bytes, config_filter);
-  if (filter.empty()) search.division = division;
+  search.restart(division, most);
   const Matrix a = first_term(split.a, terms, 0), b = first_term(split.b, terms, 0);
-  search.try_orientation(OrientedProblem(with_terms(problem, a, b, terms), false));
-  if (!search.found()) return std::nullopt;
+  OrientedProblem oriented(with_terms(problem, a, b, terms), false);
+  search.try_all_rows(oriented);
+  if (!search.best.found()) return std::nullopt;
   return search.best.launch;
 }
 
@@ -33,9 +34,9 @@ Division division_of_f16_terms(const Problem& problem, const SplitFp32Plan& spli
   const Division whole;
   if (problem.batch_invariant) return whole;
   const Problem plain = partial_sums(problem, 1, row_major_result(problem, DType::f32));
-  const auto time = [&](Division division) {
-    const auto candidate =
-        cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes, config_filter, division);
+  const auto time = [&](Division division, double most = HUGE_VAL) {
+    const auto candidate = cheapest_kernel(plain, split, kF16Terms, device, {}, least_bytes,
+                                           config_filter, division, most);
     return candidate ? candidate->microseconds : HUGE_VAL;
   };
   return fastest_division(whole, time(whole), std::array{2, 3, 4, kMostClusterSlices}, true, time);
@@ -61,8 +62,8 @@ std::optional<LaunchConfig> cheapest_fp64_kernel(const Problem& problem, const D
   Search search(device, "", 0, config_filter);
   OrientedProblem oriented(unsplit, false);
   oriented.may_copy_a = oriented.may_copy_b = false;
-  search.try_orientation(oriented);
-  if (!search.found()) return std::nullopt;
+  search.try_all_rows(oriented);
+  if (!search.best.found()) return std::nullopt;
   return search.best.launch;
 }
 

@@ -1,4 +1,5 @@
-// The time in which a TMA + wgmma kernel stores its result: a part of the cost model in sm90.cpp.
+// The time in which a TMA + wgmma kernel stores its result: a part of the cost model in
+// sm90_time.cpp.
 #pragma once
 
 #include "catalog.h"

@@ -24,28 +24,28 @@ constexpr double kClusterAdds = 1.1;  // microseconds
 constexpr double kClock = 1.3;        // factor of Device's clock, which is that of large products
 
 // The kernel of a product in TF32 terms that divides k so.
-Search cheapest_tf32x2(const Problem& problem, const Device& device, std::string_view filter,
-                       double least_bytes, Division division) {
+Candidate cheapest_tf32x2(const Problem& problem, const Device& device, std::string_view filter,
+                          double least_bytes, Division division) {
   Search search(device, filter, least_bytes);
-  if (filter.empty()) search.division = division;
+  search.restart(division);
   OrientedProblem oriented(problem, false);
   // The kernels read b K-major only.
   const OperandLayout& layout = oriented.operands.b.layout;
   oriented.may_copy_b |= layout.major == Major::MN && !layout.any_major;
-  search.try_orientation(oriented);
-  return search;
+  search.try_all_rows(oriented);
+  return search.best;
 }
 
 // Its slices of k, which a cluster adds: those of the product without its epilogue.
 Division division_of_tf32x2(const Problem& problem, const Device& device, double least_bytes) {
   const Problem plain = partial_sums(problem, 1, row_major_result(problem, DType::f32));
   const auto launch = [&](Division division) {
-    return cheapest_tf32x2(plain, device, {}, least_bytes, division).best.launch;
+    return cheapest_tf32x2(plain, device, {}, least_bytes, division).launch;
   };
   const LaunchConfig whole = launch({});
   if (whole.waves > 1) return {};  // no tile leaves a multiprocessor for another slice
   return fastest_division({}, whole.microseconds, std::array{2, 3, 4, 6, kMostClusterSlices}, true,
-                          [&](Division division) { return launch(division).microseconds; });
+                          [&](Division division, double) { return launch(division).microseconds; });
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ std::optional<Plan> plan_tf32x2(const Problem& original, const Device& device,
     problem.tf32x2 = true;
     const Division division =
         filter.empty() ? division_of_tf32x2(problem, device, least_bytes) : Division{};
-    const Candidate best = cheapest_tf32x2(problem, device, filter, least_bytes, division).best;
+    const Candidate best = cheapest_tf32x2(problem, device, filter, least_bytes, division);
     const double microseconds = best.launch.microseconds + kRecompute;
     if (best.launch.config_index < 0 || !(microseconds < most_microseconds)) return std::nullopt;
     const std::optional<LaunchConfig> recompute =

@@ -7,9 +7,12 @@ tests/data/rows/h200.json has the problems that recording.py draws. The recordin
 `first` are older: bf16, f16 and e4m3 alone, and no size below 64. An H100 has no other.
 """
 
+import re
+
 import pytest
 
 from benchmarks import fit, recording
+from tcgemm.measure.tune import measure as tuning
 
 from support import plan_cases  # noqa: F401 (skips where the build is for other GPUs)
 
@@ -25,6 +28,7 @@ UNMEASURED = {"H200": 43, "H100": 43}
 
 # Of the drawn problems: the shares of choices that lose at most so much. The aim is 0.90 and 0.98.
 LOSSES = {0.05: 0.69, 0.12: 0.88}
+SEED = 7  # of other problems, which have no times
 NOT_MEASURED = 270  # of all; `rows` goes on with them
 
 
@@ -56,3 +60,15 @@ def test_drawn_choices_are_near_the_fastest_launch():
     assert len(losses) >= 0.95 * len(held_out), "run python -m benchmarks rows --plan H200"
     for limit, share in LOSSES.items():
         assert sum(loss <= limit for loss in losses) >= share * len(losses)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in recording.KINDS if kind not in ("f32", "f64")])
+def test_no_searched_launch_has_a_lower_estimate(kind):
+    """The planner leaves out kernels by a bound of their time; a name asks for one without it."""
+    searched = re.compile(r"(?<!gemv)(?<!thin)@(?!8|1x8)[^/]*/1(\^T)?$")
+    problems = [problem for problem in recording.draw("H200", SEED) if problem.kind == kind]
+    for problem in problems[:3]:
+        plan = tuning.ask(problem.work, device="H200")
+        estimates = tuning.estimates(problem.work, plan, "H200")
+        lower = {name: us for name, us in estimates.items() if us < plan.microseconds}
+        assert not list(filter(searched.search, lower)), (str(problem), plan.microseconds, lower)
