@@ -8,9 +8,9 @@ The first lines say how much longer than the fastest launch the choice takes. In
 the mean of measured over estimated time; "of the problem" is the same relative to the mean of the
 problem, which alone decides the choice: above 1, the planner prefers these launches too much.
 
---search changes one constant of csrc/plan/sm90_time.cpp after another, rebuilds the library, and keeps
-the values that lower the score of the fitted half: the mean loss, and a tenth of the largest one. A
-choice that was not measured counts with a loss of 10 %; `rows --plan` and `rows` measure it
+--search changes one constant of csrc/plan/sm90_time.cpp after another, rebuilds the library, and
+keeps the values that lower the score of the fitted half: the mean loss, and a tenth of the largest
+one. A choice that was not measured counts with a loss of 10 %; `rows --plan` and `rows` measure it
 afterwards. The values are printed, and the file and the library are put back. The build is one for
 the CPU, so run it in a checkout of its own.
 """

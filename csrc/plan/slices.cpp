@@ -20,6 +20,8 @@ constexpr Tile kTiles[] = {{64, 32},   {64, 48},   {64, 64},  {64, 128},
 constexpr Tile kSparseTiles[] = {{128, 32}, {128, 64}};
 constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 128}};
 
+// Fewer slices than fill the GPU: many take long to add.
+constexpr int kFewerCounts[] = {16, 24, 32, 48};
 // Few slices, which a cluster adds, pay off even if they do not fill the GPU.
 constexpr int kClusterCounts[] = {2, 3, 4, 6};
 constexpr std::int64_t kTileElements = 64 * 64;
@@ -61,6 +63,9 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kPackedTiles, problem.m, problem.n);
   else
     fill(kTiles, problem.m, problem.n);
+  const int largest = size_ == 0 ? 0 : *std::max_element(begin(), end());
+  for (const int count : kFewerCounts)
+    if (count < largest) add(count);
 }
 
 bool may_stream(const Problem& problem, const Device& device) {
