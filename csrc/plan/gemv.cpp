@@ -10,19 +10,18 @@ namespace tcgemm::plan {
 namespace {
 
 constexpr double kStart = 1.0;         // microseconds: the launch, the first loads and the sums
-constexpr double kAfterPass = 1.4;     // microseconds: nothing is loaded before a pass has ended
+constexpr double kAfterPass = 0.7;     // microseconds: nothing is loaded before a pass has ended
 constexpr double kCluster = 0.9;       // microseconds: the sums of a cluster
 constexpr double kFp8Cluster = 2.0;    // the same where mma.sync widens 16 rows of 8 bits
 constexpr double kNextWave = 2.0;      // microseconds, if not all CTAs run at one time
 constexpr double kNextClusters = 1.3;  // microseconds for each wave of clusters after the first
 constexpr double kIdle = 0.35;         // share of the time that idle multiprocessors add
 constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile has read from memory
-constexpr double kCtaRate = 42e9;      // bytes a second that a CTA loads, however few there are
 // Of many tiles of rows, whose operands are small: the start, so that it compares with that of the
-// TMA kernels, bytes a second of a CTA, and of all of them. No time of a GEMV kernel is shorter.
+// TMA kernels, and bytes a second that all CTAs read. No time of a GEMV kernel is shorter.
 constexpr double kManyStart = 3.3;
-constexpr double kManyCtaRate = 100e9;
-constexpr double kManyL2Rate = 12e12;
+constexpr double kManyL2Rate = 12e12, kManyL2Rate8 = 8e12;
+constexpr double kOneStart = 3.2;  // of one tile of 8 rows, with operands of 8 bits and tf32
 constexpr double kElements = 1.6;  // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
@@ -63,6 +62,20 @@ PackedTimes packed_times(const GemmConfig& config) {
 int packed_ctas(const GemmConfig& config, const Problem& problem, const Device& device) {
   return std::min(config.least_ctas(),
                   int(device.shared_bytes / config.shared_bytes(problem.packed.format)));
+}
+
+// Do instructions, not loads, bound a tile of 8 rows?
+bool multiplies_slowly(const GemmConfig& config) {
+  return config.gemv_rows == 8 && (bits(config.input) == 8 || config.input == DType::tf32);
+}
+
+// Bytes a second that a CTA multiplies: of many tiles of rows, and of one.
+double many_cta_rate(DType input) {
+  return bits(input) == 8 ? 120e9 : input == DType::tf32 ? 60e9 : 100e9;
+}
+double one_cta_rate(const GemmConfig& config) {
+  if (!multiplies_slowly(config)) return 42e9;
+  return bits(config.input) == 8 ? 72e9 : 45e9;
 }
 
 // Microseconds of two resources that are in use at the same time: near the larger one, and an
@@ -161,19 +174,27 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
                                       columns * column_bytes / ctas);
     return launch;
   }
-  const double cta_bytes = tile_bytes / ctas;
   const double slow = launch.vector_a && launch.vector_b ? 1.0 : kElements;
   const double idle = std::max(0.0, 1 - launch.waves);
   const double waves = std::ceil(launch.waves), next_waves = waves - 1;
-  const double bytes_time =
-      std::max((1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate,
-               waves * cta_bytes / kCtaRate);
-  // Of many tiles a CTA multiplies whole ones, however few of their rows and columns are inside.
-  const double whole_tile = (config.tile_m() + config.tile_n()) * row_bytes;
-  const double many_time =
-      waves * whole_tile / ctas / kManyCtaRate + tiles * whole_tile / kManyL2Rate;
-  launch.microseconds = launch.tiles_m > 1 ? kManyStart + slow * many_time * 1e6
-                                           : std::max(kManyStart, kStart + slow * bytes_time * 1e6);
+  if (launch.tiles_m > 1) {
+    // A CTA multiplies whole tiles, however few of their rows and columns are inside.
+    const double whole_tile = (config.tile_m() + config.tile_n()) * row_bytes;
+    const double l2_rate = bits(config.input) == 8 ? kManyL2Rate8 : kManyL2Rate;
+    launch.microseconds =
+        kManyStart + slow * 1e6 *
+                         (waves * whole_tile / ctas / many_cta_rate(config.input) +
+                          tiles * whole_tile / l2_rate);
+  } else {
+    const double memory_time =
+        (1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate;
+    // Columns outside of the matrix take as long as those inside.
+    const double cta_time =
+        waves * (rows + config.tile_n()) * row_bytes / ctas / one_cta_rate(config);
+    launch.microseconds =
+        std::max({kManyStart, kStart + slow * memory_time * 1e6,
+                  (multiplies_slowly(config) ? kOneStart : kStart) + slow * cta_time * 1e6});
+  }
   if (operands.a.repacked || operands.b.repacked) launch.microseconds += kAfterPass;
   if (next_waves > 0) launch.microseconds += kNextWave;
   if (ctas > 1)

@@ -11,7 +11,7 @@
 namespace tcgemm::plan {
 namespace {
 
-constexpr double kStart = 1.0;   // microseconds: the launch
+constexpr double kStart = 1.85;  // microseconds: the launch
 constexpr double kFill = 1.75;   // microseconds a tile, without its store
 constexpr double kClock = 2063;  // clocks in a microsecond of an H200 that is not busy
 
@@ -26,8 +26,8 @@ constexpr double kSums = 65536;         // bytes: the sums of 128x128, for which
 constexpr double kStreamBarrier = 1.3;  // stream-K: until all parts are stored
 constexpr double kStreamStore = 1.6;    // for kSums of a tile, which are stored for another CTA
 constexpr double kStreamSlice = 0.33;   // for kSums of each slice of a tile, which one CTA reads
-constexpr double kAdds = 3.4;           // another kernel
-constexpr double kAddsSlice = 0.2;      // the same, for each slice
+constexpr double kAdds = 4.2;           // another kernel
+constexpr double kAddsSlice = 0.1;      // the same, for each slice
 constexpr double kAddsRate = 1.67e6;    // bytes a microsecond of all sums, stored and read
 constexpr double kClusterSlice = 0.25;  // a cluster: its barriers, for each slice
 constexpr double kNarrowSlice = 0.45;   // the same with 64 columns

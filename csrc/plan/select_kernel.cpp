@@ -42,18 +42,18 @@ constexpr auto kSignatures = [] {
 
 // What try_rows() reads of each row for each division of k.
 struct RowFacts {
-  int gemv_cluster = 0;
+  std::int8_t gemv_cluster = 0;
   bool is_thin = false, divides_k = false, streams_k = false;
-  std::array<bool, kMostClusterSlices + 1> adds_in_cluster{};  // by the number of slices
+  std::uint16_t cluster_slices = 0;  // bit n: a cluster can add n slices
 };
 constexpr auto kRowFacts = [] {
   std::array<RowFacts, kCatalog.size()> facts{};
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const GemmConfig& config = kCatalog[i];
-    facts[i] = {
-        config.gemv_cluster(), config.is_thin(), config.divides_k(), config.streams_k(), {}};
+    facts[i] = {std::int8_t(config.gemv_cluster()), config.is_thin(), config.divides_k(),
+                config.streams_k()};
     for (int slices = 2; slices <= kMostClusterSlices; ++slices)
-      facts[i].adds_in_cluster[slices] = config.adds_in_cluster(slices);
+      facts[i].cluster_slices |= config.adds_in_cluster(slices) << slices;
   }
   return facts;
 }();
@@ -63,7 +63,7 @@ bool divides(const RowFacts& row, Division division) {
   if (division.stream_k) return row.streams_k;
   if (division.slices <= 1) return true;
   if (!division.cluster_adds) return row.divides_k;
-  return division.slices <= kMostClusterSlices && row.adds_in_cluster[division.slices];
+  return division.slices <= kMostClusterSlices && row.cluster_slices >> division.slices & 1;
 }
 
 // The rows by signature, and those of a signature in the order of the catalog.
@@ -129,21 +129,20 @@ bool is_small_result(const Problem& problem) {
 }
 
 // Is the kernel one for any small result? Those that add in f64 have few enough instructions with 8
-// rows alone, and with a packed weight one tile of 16 rows is faster than two of 8.
+// rows alone, and with a packed weight one tile of 16 rows is faster than two of 8, unless the
+// result is a column of tiles.
 bool suits_small_result(const GemmConfig& config, const Problem& problem) {
   if (config.accumulator == DType::f64) return config.gemv_rows == 8;
   return !config.has_packed_weight() || config.gemv_rows >= 16 || problem.m > kMostGemvRows ||
-         problem.m <= config.tile_m();
+         problem.m <= config.tile_m() || problem.n <= config.tile_n();
 }
 
 // A small result, or one tile of rows and a block of k for each warp: else other kernels are as
 // fast.
 bool suits_gemv(const GemmConfig& config, const Problem& problem) {
-  const bool is_one_tile = problem.m <= config.tile_m();
-  const bool others_are_slow = config.has_packed_weight() || config.accumulator == DType::f64;
-  if (is_small_result(problem) && suits_small_result(config, problem) &&
-      (others_are_slow || !is_one_tile))
+  if (is_small_result(problem) && suits_small_result(config, problem))
     return problem.k >= config.tile_k();
+  const bool is_one_tile = problem.m <= config.tile_m();
   const std::int64_t warps = config.threads() / 32 * config.gemv_cluster();
   return is_one_tile && problem.k >= warps * config.tile_k();
 }

@@ -63,7 +63,8 @@ SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
     fill(kPackedTiles, problem.m, problem.n);
   else
     fill(kTiles, problem.m, problem.n);
-  const int largest = size_ == 0 ? 0 : *std::max_element(begin(), end());
+  const bool adds_f64 = partial_sums_dtype(problem) == DType::f64;
+  const int largest = size_ == 0 || adds_f64 ? 0 : *std::max_element(begin(), end());
   for (const int count : kFewerCounts)
     if (count < largest) add(count);
 }

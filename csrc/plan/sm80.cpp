@@ -11,6 +11,7 @@ constexpr double kLaunch = 2.5;  // microseconds
 constexpr double kFill = 1.0;    // microseconds until the first mma of a tile
 // Microseconds an element of the tile: gelu, gelu_tanh and silu in the rolled epilogue.
 constexpr double kActivation = 1.6e-4;
+constexpr double kTerms = 3e-4;  // the same on Hopper with any term
 // Factor if operands of 16 bits are loaded one element at a time. The products of f64 take longer
 // than such loads.
 constexpr double kElementwise = 6.0;
@@ -80,10 +81,12 @@ std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& pr
   const double slow = launch.vector_a && launch.vector_b ? 1.0
                       : config.input == DType::f64       ? kElementwiseF64
                                                          : kElementwise * 16 / bits(config.input);
-  const double activation =
-      is_transcendental(problem.activation) ? kActivation * config.tile_m() * config.tile_n() : 0.0;
+  const bool is_hopper = device.compute_capability == 90;
+  const double element = (is_transcendental(problem.activation) ? kActivation : 0.0) +
+                         (is_hopper && problem.has_epilogue_terms() ? kTerms : 0.0);
+  const double epilogue = element * config.tile_m() * config.tile_n();
   const double multiply = std::max(work / rate * 1e6 * slow, packed ? kDecode * k_blocks : 0.0);
-  launch.microseconds = kLaunch + std::ceil(launch.waves) * (multiply + kFill + activation);
+  launch.microseconds = kLaunch + std::ceil(launch.waves) * (multiply + kFill + epilogue);
   return launch;
 }
 

@@ -66,12 +66,14 @@ constexpr double kAddSlice = 0.045;    // microseconds for each slice
 constexpr double kGridAdds = 2.6;      // kAddSlices where the grid adds
 constexpr double kStreamParts = 1.5;   // times that a CTA fills and stores with stream-K
 constexpr double kStreamAlone = 1.3;   // factor of the loads of stream-K without clusters
-constexpr double kAddColumns = 3.35;   // the same two with a packed weight
-constexpr double kAddColumnsSlice = 0.21;
+constexpr double kAddColumns = 4.15;   // the same two with a packed weight
+constexpr double kAddColumnsSlice = 0.1;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
 constexpr double kClusterAdds = 0.25;    // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterAddsSlice = 0.3;    // for each slice after the second
+constexpr double kClusterAddsSlice = 0.3;                     // for each slice after the second
+constexpr double kNarrowAdds = 0.3, kNarrowAddsSlice = 0.14;  // the same two of small tiles
+constexpr int kNarrowTile = 64 * 64;                          // elements
 constexpr double kClusterDepth = 0.73;       // factor of its mainloops: of none that is busy, and
 constexpr double kClusterDepthBusy = 0.57;   // added for the share of busy multiprocessors
 constexpr double kNarrowClusterFull = 0.55;  // added for those beyond 0.6, with up to 64x128
@@ -117,7 +119,10 @@ double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
-  if (!config.has_packed_weight()) return kClusterAdds + kClusterAddsSlice * (launch.slices - 2);
+  const bool is_narrow = config.tile_m() * config.tile_n() <= kNarrowTile;
+  if (!config.has_packed_weight())
+    return is_narrow ? kNarrowAdds + kNarrowAddsSlice * (launch.slices - 2)
+                     : kClusterAdds + kClusterAddsSlice * (launch.slices - 2);
   return launch.slices * (config.n == 32 ? 0.35 : 0.25);
 }
 
@@ -231,7 +236,8 @@ double block_overhead(const GemmConfig& config, bool grid_adds) {
   if (has_other_clocks(config)) return kOtherBlockOverhead;
   if (grid_adds) return kGridOverhead;
   if (config.group_stages() > 1) return kGroupedOverhead;
-  const bool transposes_slowly = config.is_rs() && bits(config.input) == 32 && config.n <= 128;
+  const bool is_short = config.n <= 128;
+  const bool transposes_slowly = config.mainloop == Mainloop::rs && is_short;
   return kBlockOverhead + (transposes_slowly ? kNarrowTranspose : 0);
 }
 

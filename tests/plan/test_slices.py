@@ -35,7 +35,7 @@ def test_a_long_k_is_divided(types):
         words[False, True] = "the CTAs add when all have stored theirs"
         adds = words[fields["cluster_adds"], fields["grid_adds"]]
         assert f"slices of k   {fields['slices']}, whose sums {adds}" in fields["explain"]
-        assert stored or (m, n) == (100, 1000)
+        assert stored or (m, n) != (64, 64)
 
 
 def test_who_adds_slices():
@@ -116,14 +116,14 @@ def test_a_filter_asks_for_slices():
 
 
 def test_batch_invariant_has_other_slices():
-    a, b = torch.empty(64, 65536).bfloat16(), torch.empty(64, 65536).bfloat16().t()
-    assert tcgemm.explain(a, b, device="H200").slices == 64
+    a, b = torch.empty(64, 32768).bfloat16(), torch.empty(64, 32768).bfloat16().t()
+    assert tcgemm.explain(a, b, device="H200").slices == 32
     with tcgemm.batch_invariant():
         with tcgemm.batch_invariant():
-            assert tcgemm.explain(a, b, device="H200").slices == 32
-        assert tcgemm.explain(a, b, device="H200").slices == 32
-        assert plan(64, 64, 65536)["slices"] == 32
-    assert tcgemm.explain(a, b, device="H200").slices == 64
+            assert tcgemm.explain(a, b, device="H200").slices == 16
+        assert tcgemm.explain(a, b, device="H200").slices == 16
+        assert plan(64, 64, 32768)["slices"] == 16
+    assert tcgemm.explain(a, b, device="H200").slices == 32
 
 
 def test_few_rows_fill_the_gpu():
@@ -136,11 +136,11 @@ def test_few_rows_fill_the_gpu():
 
 def test_clusters_of_three_fill_the_gpu():
     """32 tiles have no clusters of four, of which 30 run at one time. 64x48 with four slices takes
-    as long on an H200, and by the estimate 6 % less."""
+    as long on an H200, and by the estimate 9 % less."""
     for m, n in ((64, 1024), (128, 512)):
         fields = plan(m, n, 4096, kernel="64x32x64_w1_s18_tn/3c")
         assert (fields["slices"], fields["cluster_adds"], fields["grid"]) == (3, True, 96)
-        assert fields["microseconds"] <= 1.07 * plan(m, n, 4096)["microseconds"]
+        assert fields["microseconds"] <= 1.1 * plan(m, n, 4096)["microseconds"]
     # Where memory bounds the product, a cluster adds after the last byte has come.
     assert plan(64, 2048, 8192)["slices"] == 2
 
