@@ -43,8 +43,8 @@ constexpr double kPingpongOverhead = 130;  // the same with pingpong
 // With 16-bit operands whose rows begin with a sector it grows with the depth of a tile up to that:
 // for each k-block of the tile.
 constexpr double kPingpongDepth = 2.7;
-// Added to a k-block of the RS mainloop with tf32 in tiles of up to 128 columns: their products are
-// too short to hide the transpose.
+// Added to a k-block of the RS mainloop in tiles of up to 128 columns: their products are too short
+// to hide the transpose.
 constexpr double kNarrowTranspose = 120;
 constexpr double kGroupedOverhead = 50;  // the same where two stages share their barriers
 constexpr double kGridOverhead = 40;     // the same where the grid adds slices: one tile a CTA
@@ -71,9 +71,9 @@ constexpr double kAddColumnsSlice = 0.1;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
 constexpr double kClusterAdds = 0.25;    // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterAddsSlice = 0.3;                     // for each slice after the second
-constexpr double kNarrowAdds = 0.3, kNarrowAddsSlice = 0.14;  // the same two of small tiles
-constexpr int kNarrowTile = 64 * 64;                          // elements
+constexpr double kClusterAddsSlice = 0.3;                   // for each slice after the second
+constexpr double kSmallAdds = 0.3, kSmallAddsSlice = 0.14;  // the same two of small tiles
+constexpr int kSmallTile = 64 * 64;                         // elements
 constexpr double kClusterDepth = 0.73;       // factor of its mainloops: of none that is busy, and
 constexpr double kClusterDepthBusy = 0.57;   // added for the share of busy multiprocessors
 constexpr double kNarrowClusterFull = 0.55;  // added for those beyond 0.6, with up to 64x128
@@ -119,11 +119,11 @@ double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const
 // Microseconds in which the CTAs of a cluster that adds slices wait for each other.
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
-  const bool is_narrow = config.tile_m() * config.tile_n() <= kNarrowTile;
-  if (!config.has_packed_weight())
-    return is_narrow ? kNarrowAdds + kNarrowAddsSlice * (launch.slices - 2)
-                     : kClusterAdds + kClusterAddsSlice * (launch.slices - 2);
-  return launch.slices * (config.n == 32 ? 0.35 : 0.25);
+  if (config.has_packed_weight()) return launch.slices * (config.n == 32 ? 0.35 : 0.25);
+  const int others = launch.slices - 2;
+  const bool is_small = config.tile_m() * config.tile_n() <= kSmallTile;
+  return is_small ? kSmallAdds + kSmallAddsSlice * others
+                  : kClusterAdds + kClusterAddsSlice * others;
 }
 
 // Clocks in which a CTA of a cluster receives and adds the sums of its warps.
@@ -236,8 +236,7 @@ double block_overhead(const GemmConfig& config, bool grid_adds) {
   if (has_other_clocks(config)) return kOtherBlockOverhead;
   if (grid_adds) return kGridOverhead;
   if (config.group_stages() > 1) return kGroupedOverhead;
-  const bool is_short = config.n <= 128;
-  const bool transposes_slowly = config.mainloop == Mainloop::rs && is_short;
+  const bool transposes_slowly = config.mainloop == Mainloop::rs && config.n <= 128;
   return kBlockOverhead + (transposes_slowly ? kNarrowTranspose : 0);
 }
 
