@@ -21,7 +21,6 @@ constexpr double kL2Rate = 22e12;      // bytes a second, of what another tile h
 // TMA kernels, and bytes a second that all CTAs read. No time of a GEMV kernel is shorter.
 constexpr double kManyStart = 3.3;
 constexpr double kManyL2Rate = 12e12, kManyL2Rate8 = 8e12;
-constexpr double kOneStart = 3.2;  // of one tile of 8 rows, with operands of 8 bits and tf32
 constexpr double kElements = 1.6;  // factor if an operand is not loaded in vectors of 16 bytes
 
 // Packed weights. The kernels of sm_80 count as kernels of Hopper, until their memory bounds them.
@@ -64,18 +63,21 @@ int packed_ctas(const GemmConfig& config, const Problem& problem, const Device& 
                   int(device.shared_bytes / config.shared_bytes(problem.packed.format)));
 }
 
-// Do instructions, not loads, bound a tile of 8 rows?
-bool multiplies_slowly(const GemmConfig& config) {
-  return config.gemv_rows == 8 && (bits(config.input) == 8 || config.input == DType::tf32);
+// Of a CTA, where there is one tile of rows: its start in microseconds, so that it compares with
+// that of the TMA kernels, and the bytes a second that it loads and multiplies.
+struct CtaTimes {
+  double start, rate;
+};
+
+CtaTimes one_tile_times(const GemmConfig& config) {
+  if (config.gemv_rows == 8 && bits(config.input) == 8) return {3.2, 72e9};
+  if (config.gemv_rows == 8 && config.input == DType::tf32) return {3.2, 45e9};
+  return {kStart, 42e9};
 }
 
-// Bytes a second that a CTA multiplies: of many tiles of rows, and of one.
-double many_cta_rate(DType input) {
+// Bytes a second that a CTA loads and multiplies where there are many tiles of rows.
+double many_tiles_rate(DType input) {
   return bits(input) == 8 ? 120e9 : input == DType::tf32 ? 60e9 : 100e9;
-}
-double one_cta_rate(const GemmConfig& config) {
-  if (!multiplies_slowly(config)) return 42e9;
-  return bits(config.input) == 8 ? 72e9 : 45e9;
 }
 
 // Microseconds of two resources that are in use at the same time: near the larger one, and an
@@ -183,17 +185,16 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
     const double l2_rate = bits(config.input) == 8 ? kManyL2Rate8 : kManyL2Rate;
     launch.microseconds =
         kManyStart + slow * 1e6 *
-                         (waves * whole_tile / ctas / many_cta_rate(config.input) +
+                         (waves * whole_tile / ctas / many_tiles_rate(config.input) +
                           tiles * whole_tile / l2_rate);
   } else {
     const double memory_time =
         (1 + kIdle * idle) * from_memory / device.memory_rate + again / kL2Rate;
     // Columns outside of the matrix take as long as those inside.
-    const double cta_time =
-        waves * (rows + config.tile_n()) * row_bytes / ctas / one_cta_rate(config);
-    launch.microseconds =
-        std::max({kManyStart, kStart + slow * memory_time * 1e6,
-                  (multiplies_slowly(config) ? kOneStart : kStart) + slow * cta_time * 1e6});
+    const CtaTimes cta = one_tile_times(config);
+    const double cta_time = waves * (rows + config.tile_n()) * row_bytes / ctas / cta.rate;
+    launch.microseconds = std::max(
+        {kManyStart, kStart + slow * memory_time * 1e6, cta.start + slow * cta_time * 1e6});
   }
   if (operands.a.repacked || operands.b.repacked) launch.microseconds += kAfterPass;
   if (next_waves > 0) launch.microseconds += kNextWave;

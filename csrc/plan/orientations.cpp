@@ -132,11 +132,9 @@ Candidate Orientations::cheapest(Division division, double most_microseconds) {
   search_.restart(division, most_microseconds);
   try_all();
   if (filter_.empty() && division.slices > 1 && division.slices <= kMostClusterSlices) {
-    const Candidate other_kernel = search_.best;
     division.cluster_adds = true;
-    search_.restart(division, other_kernel.launch.microseconds);
+    search_.divide(division);
     try_all();
-    if (!search_.best.found()) return other_kernel;
   }
   return search_.best;
 }

@@ -262,8 +262,12 @@ Search::Search(const Device& device, std::string_view filter, double least_bytes
   best.launch.microseconds = HUGE_VAL;
 }
 
-void Search::restart(Division division, double most_microseconds) {
+void Search::divide(Division division) {
   if (!has_filter_) division_ = division;
+}
+
+void Search::restart(Division division, double most_microseconds) {
+  divide(division);
   best = {};
   best.launch.microseconds = most_microseconds;
 }

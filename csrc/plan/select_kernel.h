@@ -114,8 +114,10 @@ class Search {
   Search(const Device& device, std::string_view filter, double least_bytes,
          ConfigFilter config_filter = nullptr);
 
-  // Forgets what it has found. From now on it finds only candidates that take less than
-  // `most_microseconds`, and divides k so, or as the filter says if there is one.
+  // Candidates divide k so from now on, or as the filter says if there is one.
+  void divide(Division division);
+  // Forgets what it has found as well, and finds only candidates that take less than
+  // `most_microseconds`.
   void restart(Division division, double most_microseconds = HUGE_VAL);
 
   // The rows that may compute the problem, in any division of k.
@@ -151,7 +153,8 @@ class Search {
   AskedCluster cluster_;
   const double least_bytes_;
   const ConfigFilter config_filter_;
-  bool has_filter_, names_one_row_ = false;  // the filter is the whole name of a row
+  const bool has_filter_;
+  bool names_one_row_ = false;  // the filter is the whole name of a row
   Division division_;
   std::vector<Try> tries_;
 };

@@ -46,17 +46,17 @@ std::int64_t resident_clusters(const GemmConfig& config, const Device& device, i
   return device.hopper.clusters_of_four * ctas / (cluster <= 4 ? 1 : 2);
 }
 
-// Can the kernel divide k so?
+// Has the problem enough k-blocks for the division, and few enough tiles for clusters that add? The
+// kernel has such a division: Search::try_rows.
 bool may_divide(const GemmConfig& config, const Problem& problem, const Device& device,
                 Division division) {
   if (division.slices == 1) return !division.cluster_adds;
   if (division.slices > ceil_div(problem.k, config.tile_k())) return false;
-  if (!division.cluster_adds) return config.divides_k();
+  if (!division.cluster_adds) return true;
   // Every cluster has one tile.
   const std::int64_t tiles =
       problem.batch * ceil_div(problem.m, config.tile_m()) * ceil_div(problem.n, config.tile_n());
-  return config.adds_in_cluster(division.slices) &&
-         tiles <= resident_clusters(config, device, division.slices);
+  return tiles <= resident_clusters(config, device, division.slices);
 }
 
 // Sets up stream-K for clusters that run at one time. Returns false for batches, if tiles have many

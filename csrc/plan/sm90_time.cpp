@@ -276,15 +276,18 @@ Sm90Time::Sm90Time(const GemmConfig& config, const Problem& problem, const Devic
 
 bool Sm90Time::begins_sectors() const { return std::max(lines_a_, lines_b_) < kMisalignedLines; }
 
+bool Sm90Time::shares_sectors(const LaunchConfig& launch) const {
+  return launch.cluster.size() > 1 && config_.shares_a() && begins_sectors();
+}
+
 // Clocks in which a CTA loads a k-block from L2.
 double Sm90Time::load_clocks(const LaunchConfig& launch) const {
   const ClusterShape cluster = launch.cluster;
   // A cluster that shares an operand saves lines where rows begin inside a sector. Elsewhere L2
   // bounds what it does not share: of slices, and b in 64x128 with 8-bit operands, if a is shared.
-  const bool shares_sectors = cluster.size() > 1 && config_.shares_a() && begins_sectors();
-  const bool shares_slices = launch.slices > 1 && shares_sectors;
+  const bool shares_slices = launch.slices > 1 && shares_sectors(launch);
   const bool is_wide_8bit = config_.warpgroups == 1 && config_.n >= 128 && bits(config_.input) == 8;
-  const bool bounds_b = shares_slices || (shares_sectors && is_wide_8bit);
+  const bool bounds_b = shares_slices || (shares_sectors(launch) && is_wide_8bit);
   const double unshared = launch.grid * device_.hopper.l2_bytes_per_clock / kUnsharedRate;
   const auto loaded_lines = [&](double lines, int ctas, bool bounds) {
     return std::max(lines * loaded_share(lines, ctas), bounds && ctas == 1 ? unshared : 0.0);
@@ -310,8 +313,7 @@ double Sm90Time::overhead_clocks(const LaunchConfig& launch, double depth) const
 // Clocks of a k-block. `depth`: k-blocks of a CTA.
 double Sm90Time::block_clocks(const LaunchConfig& launch, double depth) const {
   const ClusterShape cluster = launch.cluster;
-  const bool shares_slices =
-      launch.slices > 1 && cluster.size() > 1 && config_.shares_a() && begins_sectors();
+  const bool shares_slices = launch.slices > 1 && shares_sectors(launch);
   const double waiting = (cluster.m > 1 ? kSharedB : 0) +
                          (cluster.size() >= 4 && !shares_slices ? kFourBlocks : 0) +
                          (config_.group_stages() > 1 && cluster.size() == 2 ? kGroupedPair : 0);

@@ -24,8 +24,10 @@ class Sm90Time {
   double load_clocks(const LaunchConfig& launch) const;
   double overhead_clocks(const LaunchConfig& launch, double depth) const;
   double block_clocks(const LaunchConfig& launch, double depth) const;
-  // No row of the operands begins inside a sector of L2.
+  // No row of the operands begins inside a sector of L2; and do the CTAs of a cluster share an
+  // operand then?
   bool begins_sectors() const;
+  bool shares_sectors(const LaunchConfig& launch) const;
 
   const GemmConfig& config_;
   const Device& device_;
@@ -47,9 +49,11 @@ class Sm90Bound {
  private:
   const GemmConfig& config_;
   const Device& device_;
-  double tiles_ = 0, resident_ = 1, blocks_ = 0;  // CTAs that run at one time; k-blocks of a tile
+  double tiles_ = 0, resident_ = 1;    // and the CTAs that run at one time
+  double blocks_ = 0;                  // of k in a tile; 0 for kernels with another cost model
   double block_ = 0, grid_block_ = 0;  // clocks of a k-block, and where the grid may add slices
-  double fill_ = 0, flops_ = 0;        // clocks of a tile
+  double fill_ = 0;                    // clocks of a tile
+  double flops_ = 0;                   // scaled to f16's rate
   double start_ = 0;                   // microseconds
 };
 

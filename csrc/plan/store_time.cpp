@@ -25,10 +25,10 @@ constexpr double kColumnsActivation = 0.05;
 // of 16.
 constexpr double kColumnsScales = 0.1;
 constexpr double kColumnsHalfScales = 0.18;
+constexpr double kColumns8 = 0.12;  // added for any scale of 8-bit operands
 // Factor where one warpgroup stores alone, also if each warpgroup of pingpong has one tile; not of
 // split FP32.
 constexpr double kOneStore = 2.0;
-constexpr double kColumns8 = 0.12;  // added where columns of 8-bit operands are scaled
 
 // Needs a kernel with EpiloguePath::columns its general variant? tile/transposed.cuh: both variants
 // have a bias and relu, and that of 8-bit operands scales.
@@ -54,9 +54,10 @@ double store_clocks(const GemmConfig& config, const Problem& problem, const Laun
   const bool is_32bit = bits(problem[Slot::out].dtype) == 32 && bits(problem.input_a) != 16;
   const double store32 = problem.input_a == DType::b1 ? kBinaryStore : kStore32;
   double clocks = (is_32bit ? store32 : kStore) + (scales ? kScaleStore : 0.0);
-  if (rolled && (problem.has_epilogue_terms() || (problem.alpha != 1.0 && !scales)))
+  if (rolled && scales)
+    clocks = kRolledScales;
+  else if (rolled && (problem.has_epilogue_terms() || problem.alpha != 1.0))
     clocks = kRolledStore;
-  if (rolled && scales) clocks = kRolledScales;
   if (config.mainloop == Mainloop::rs && launch.store_path == StorePath::tma_rows)
     clocks += kTransposedRows;
   const bool has_columns = path == EpiloguePath::columns;

@@ -98,6 +98,12 @@ def outside(machines: Sequence[Machine]) -> Table:
     return Table(title, rows, notes)
 
 
+def kernel_of_large(k: int, dtype: torch.dtype, **options: Any) -> str:
+    """The kernel of a large product of this depth. `options`: those of tcgemm.explain."""
+    large = torch.empty(LARGE, k, dtype=dtype, device="meta")
+    return explain(large, large.t(), **options).kernel
+
+
 def long_sums(device: str = "H200") -> Table:
     """The error over K of every way of tcgemm to add on a GPU, with its curves. The kernels are
     those of large products."""
@@ -107,8 +113,7 @@ def long_sums(device: str = "H200") -> Table:
         for data in DATA:
             points = {}
             for k in LENGTHS:
-                large = torch.empty(LARGE, k, dtype=dtype, device="meta")
-                kernel = explain(large, large.t(), **options).kernel
+                kernel = kernel_of_large(k, dtype, **options)
                 a, b = operands(k, data, dtype, side=8)
                 sums = emulate.mm(a, b, kernel=kernel, before_activation=True, **options)
                 points[k] = error(sums, a, b)[1]

@@ -5,7 +5,6 @@ import shutil
 import pytest
 import torch
 
-import tcgemm
 from benchmarks import current
 from benchmarks.report import figures, models, sums
 from tcgemm import emulate
@@ -33,8 +32,8 @@ def test_the_stored_sums_are_those_of_the_emulator():
     assert content["tables"] == [low_precision.run(machines).facts()]
     assert content["formats"] == [formats.run().facts()]
     a, b = accumulation.operands(512, "uniform", torch.float8_e4m3fn, 8)
-    large = torch.empty(accumulation.LARGE, 512, dtype=torch.float8_e4m3fn, device="meta")
-    kernel = tcgemm.explain(large, large.t(), precision="fast", device="H200").kernel
+    words = {"precision": "fast", "device": "H200"}
+    kernel = accumulation.kernel_of_large(512, torch.float8_e4m3fn, **words)
     result = emulate.mm(a, b, precision="fast", kernel=kernel, before_activation=True)
     rms = accumulation.error(result, a, b)[1]
     rms_of_curve = content["outside"][1]["curves"]["float8_e4m3fn, fast, uniform"]["512"]
