@@ -13,6 +13,7 @@ docs/environment.md lists the environment variables that are read here.
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import hashlib
 import json
 import os
@@ -83,6 +84,7 @@ class Config:
     toolkit: toolchain.Toolkit | None
     arches: tuple[str, ...]
     kernels: str
+    sample: bool  # of the kernels: is_sample in csrc/catalog.h
     cxx: str
     sanitize: str  # sanitizers of g++, as -fsanitize takes them: "address,undefined"
     build_type: str = "release"
@@ -95,6 +97,8 @@ class Config:
         if self.cuda and (self.arches != default or self.kernels):
             text = ";".join((*self.arches, self.kernels))
             name += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+        if self.cuda and self.sample:
+            name += "-sample"
         if (compiler := Path(shlex.split(self.cxx)[0]).name) != "g++":
             name += "-" + compiler
         if self.build_type != "release":
@@ -120,17 +124,21 @@ def find_config() -> Config:
     toolkit, reasons = toolchain.find_toolkit(torch.cuda, sys.path, dict(os.environ))
     gpus = toolchain.seen_gpus()
     arches, reason = toolchain.choose_arches(os.environ, gpus, torch.cuda, toolkit, reasons)
-    return Config(
+    config = Config(
         cuda=bool(arches),
         reason=reason,
         torch=torch,
         toolkit=toolkit if arches else None,
         arches=tuple(arches),
         kernels=os.environ.get("TCGEMM_KERNELS", ""),
+        sample=False,
         cxx=toolchain.find_tool("CXX", "g++", "sudo apt-get install g++"),
         sanitize=os.environ.get("TCGEMM_SANITIZE", ""),
         build_type=find_build_type(os.environ.get("TCGEMM_BUILD_TYPE", "")),
     )
+    has_all = (ROOT / config.product).is_file()
+    sample = toolchain.choose_sample(os.environ.get("TCGEMM_SAMPLE", ""), gpus, has_all)
+    return dataclasses.replace(config, sample=sample)
 
 
 def find_build_type(text: str) -> str:
@@ -179,6 +187,8 @@ def macros(config: Config, source: str = "") -> list[str]:
     }
     if config.toolkit:
         values["TCGEMM_NVCC"] = f'"{config.toolkit.version}"'
+    if config.sample:
+        values["TCGEMM_SAMPLE"] = 1
     of_unit = units(config).get(source, []) if source else []
     return [f"-D{name}={value}" for name, value in values.items()] + of_unit
 
@@ -340,6 +350,8 @@ def build_library(config: Config) -> Path:
         say_no_cuda_kernel(config.reason)
     if config.kernels:
         print(f"tcgemm: only the kernels that match {config.kernels!r}")
+    if config.cuda and config.sample:
+        print("tcgemm: a sample of the kernels (TCGEMM_SAMPLE); `make build` builds all of them")
     if config.build_type == "debug":
         print("tcgemm: debug build; `make build` without DEBUG=1 brings the release build back")
     library = run_ninja(config)

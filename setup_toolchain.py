@@ -294,6 +294,17 @@ def choose_arches(
     return [], "no GPU is seen"
 
 
+def choose_sample(word: str, gpus: Sequence[str], has_all: bool) -> bool:
+    """Whether to build a sample of the kernels, by TCGEMM_SAMPLE: 0, 1 or auto.
+
+    auto: where no GPU would run them, and no build of all of them is there to be brought up to
+    date.
+    """
+    if word not in ("", "0", "1", "auto"):
+        raise RuntimeError(f"TCGEMM_SAMPLE is {word!r}; expected 0, 1 or auto.")
+    return word == "1" or (word == "auto" and not gpus and not has_all)
+
+
 def parse_arches(text: str) -> list[str]:
     """ "8.0+PTX;9.0a" -> ["8.0", "8.0+PTX", "9.0a"]; "8.0@9.0" is 8.0's code, assembled for 9.0.
 

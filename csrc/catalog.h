@@ -145,6 +145,31 @@ constexpr bool has(const ConfigFamily& family, const Operands& operands, const T
   return blocks && (family.layouts & only(layout)) != 0;
 }
 
+// Is it the smallest tile of its kind with these types and this layout? It compiles fastest. Tiles
+// of another kind have code of their own.
+constexpr bool is_sample(const ConfigFamily& family, const Operands& operands,
+                         const TileShape& tile, Layout layout) {
+  const auto elements = [&](const TileShape& shape) {
+    GemmConfig config{shape, family.arch, family.mainloop};
+    config.weight_bits = operands.weight_bits;
+    return config.tile_m() * config.tile_n();
+  };
+  const auto is_alike = [&](const TileShape& other) {
+    return other.pingpong == tile.pingpong && other.split_n == tile.split_n &&
+           other.columns_only == tile.columns_only && (other.gemv_ctas > 1) == (tile.gemv_ctas > 1);
+  };
+  for (const ConfigFamily& other : kFamilies) {
+    if (other.arch != family.arch || other.mainloop != family.mainloop ||
+        other.operands.data() != family.operands.data())
+      continue;
+    for (const TileShape& shape : other.tiles)
+      if (has(other, operands, shape, layout) && is_alike(shape) &&
+          elements(shape) < elements(tile))
+        return false;
+  }
+  return true;
+}
+
 constexpr void for_each_row(const auto& use) {
   for (const ConfigFamily& family : kFamilies)
     for (const Operands& operands : family.operands)
@@ -152,24 +177,34 @@ constexpr void for_each_row(const auto& use) {
         for (int layout = 0; layout < kLayouts; ++layout)
           if (has(family, operands, tile, Layout(layout)))
             use(GemmConfig{tile, family.arch, family.mainloop, operands.a, operands.b,
-                           operands.accumulator, Layout(layout), operands.weight_bits});
+                           operands.accumulator, Layout(layout), operands.weight_bits},
+                is_sample(family, operands, tile, Layout(layout)));
 }
 
+inline constexpr std::size_t kRows = [] {
+  std::size_t count = 0;
+  for_each_row([&](const GemmConfig&, bool) { ++count; });
+  return count;
+}();
+
 constexpr auto rows() {
-  constexpr std::size_t kCount = [] {
-    std::size_t count = 0;
-    for_each_row([&](const GemmConfig&) { ++count; });
-    return count;
-  }();
-  std::array<GemmConfig, kCount> table{};
+  std::array<GemmConfig, kRows> table{};
   std::size_t row = 0;
-  for_each_row([&](const GemmConfig& config) { table[row++] = config; });
+  for_each_row([&](const GemmConfig& config, bool) { table[row++] = config; });
+  return table;
+}
+
+constexpr auto samples() {
+  std::array<bool, kRows> table{};
+  std::size_t row = 0;
+  for_each_row([&](const GemmConfig&, bool is_sample) { table[row++] = is_sample; });
   return table;
 }
 
 }  // namespace catalog
 
 inline constexpr auto kCatalog = catalog::rows();
+inline constexpr auto kSamples = catalog::samples();
 
 static_assert(
     [] {
@@ -258,8 +293,15 @@ constexpr bool selected(const GemmConfig& config) {
   return kFilter.empty() || matches(name(config), kFilter);
 }
 
+#ifndef TCGEMM_SAMPLE
+#define TCGEMM_SAMPLE 0
+#endif
+
 // Is the code of the row in this build? TCGEMM_KERNELS and TCGEMM_ARCHES select it; code_on says
-// which GPUs run it.
-constexpr bool built(const GemmConfig& config) { return compiled(config.arch) && selected(config); }
+// which GPUs run it. With TCGEMM_SAMPLE, only samples have code; the planner still sees every row.
+constexpr bool built(std::size_t row) {
+  return compiled(kCatalog[row].arch) && selected(kCatalog[row]) &&
+         (!TCGEMM_SAMPLE || kSamples[row]);
+}
 
 }  // namespace tcgemm

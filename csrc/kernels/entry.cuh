@@ -52,7 +52,7 @@ constexpr void for_each_kernel(const auto& use) {
   for (int row = 0; row < int(kCatalog.size()); ++row)
     for (int path = 0; path < kEpiloguePaths; ++path)
       if (unit(kCatalog[row], EpiloguePath(path)).is(TCGEMM_UNIT) &&
-          is_compiled(kCatalog[row], EpiloguePath(path)))
+          is_compiled(row, EpiloguePath(path)))
         use(Kernel{row, EpiloguePath(path)});
 }
 

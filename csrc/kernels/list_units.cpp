@@ -7,10 +7,10 @@
 
 int main() {
   using namespace tcgemm;
-  for (const GemmConfig& config : kCatalog)
+  for (std::size_t row = 0; row < kCatalog.size(); ++row)
     for (int path = 0; path < kEpiloguePaths; ++path) {
-      const kernels::Unit unit = kernels::unit(config, EpiloguePath(path));
-      if (kernels::is_compiled(config, EpiloguePath(path)))
+      const kernels::Unit unit = kernels::unit(kCatalog[row], EpiloguePath(path));
+      if (kernels::is_compiled(row, EpiloguePath(path)))
         std::printf("%s %s\n", unit.name().text, std::string(unit.mainloop).c_str());
     }
 }

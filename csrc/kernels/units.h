@@ -70,8 +70,8 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
 }
 
 // Does a unit of this build have the kernel?
-constexpr bool is_compiled(const GemmConfig& config, EpiloguePath path) {
-  return config.has_kernel(path) && built(config);
+constexpr bool is_compiled(std::size_t row, EpiloguePath path) {
+  return kCatalog[row].has_kernel(path) && built(row);
 }
 
 }  // namespace tcgemm::kernels

@@ -43,8 +43,8 @@ const void* kernel_function(int row, EpiloguePath epilogue_path, int device) {
   const void* pointer = kernels::functions[row][static_cast<int>(path)];
   if (pointer == nullptr)
     throw std::runtime_error("tcgemm: kernel " + std::string(name(kCatalog[row]).text) +
-                             " is not in this build; rebuild without "
-                             "TCGEMM_KERNELS, and with its architecture in TORCH_CUDA_ARCH_LIST.");
+                             " is not in this build; rebuild without TCGEMM_KERNELS and "
+                             "TCGEMM_SAMPLE, and with its architecture in TORCH_CUDA_ARCH_LIST.");
   const GemmConfig& config = kCatalog[row];
   check(
       cudaFuncSetAttribute(pointer, cudaFuncAttributeMaxDynamicSharedMemorySize,

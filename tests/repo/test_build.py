@@ -175,6 +175,26 @@ def test_what_is_built(force, words, gpus, arches, start):
     assert result == arches and reason.startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("word", "gpus", "has_all", "sample"),
+    [
+        ("", [], False, False),
+        ("0", [], False, False),
+        ("1", ["9.0"], True, True),
+        ("auto", [], False, True),
+        ("auto", [], True, False),  # `make build` was here: its objects are brought up to date
+        ("auto", ["9.0"], False, False),
+    ],
+)
+def test_a_sample_is_for_tests_without_a_gpu(word, gpus, has_all, sample):
+    assert toolchain.choose_sample(word, gpus, has_all) is sample
+
+
+def test_another_word_for_a_sample_is_refused():
+    with pytest.raises(RuntimeError, match="TCGEMM_SAMPLE is 'yes'; expected 0, 1 or auto"):
+        toolchain.choose_sample("yes", [], False)
+
+
 @pytest.mark.parametrize("words", ["", "all"])
 def test_without_a_compiler_or_cuda_in_torch_the_cpu_alone_is_built(words):
     environ = {"TORCH_CUDA_ARCH_LIST": words}

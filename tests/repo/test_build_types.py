@@ -24,6 +24,7 @@ CPU = setup.Config(
     toolkit=None,
     arches=(),
     kernels="",
+    sample=False,
     cxx="g++",
     sanitize="",
 )
@@ -46,6 +47,7 @@ def variants() -> dict[str, setup.Config]:
         "clang": dataclasses.replace(CPU, cxx="clang++ -Werror"),
         "cuda": CUDA,
         "cuda debug": dataclasses.replace(CUDA, build_type="debug"),
+        "cuda sample": dataclasses.replace(CUDA, sample=True),
     }
 
 
@@ -106,6 +108,17 @@ def test_a_build_of_some_kernels_has_their_units_alone():
     assert units(kernels="sm80_s8_,gemv_sparse") == ["sm80_dense_int8", "sm80_sparse_int8"]
     assert not [unit for unit in units(arches=("8.0",)) if not unit.startswith("sm80_")]
     assert setup.library_sources(CUDA)[: len(units())] == list(setup.units(CUDA))
+
+
+def test_a_sample_has_kernels_of_each_unit():
+    """`wide` units have the larger tiles of another."""
+
+    def units(sample: bool) -> set[str]:
+        config = dataclasses.replace(CUDA, sample=sample)
+        return {Path(source).stem.removesuffix("_wide") for source in setup.units(config)}
+
+    assert units(sample=True) == units(sample=False)
+    assert "-DTCGEMM_SAMPLE=1" in setup.macros(dataclasses.replace(CUDA, sample=True))
 
 
 def test_the_slowest_files_are_compiled_first():

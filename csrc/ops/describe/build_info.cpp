@@ -34,8 +34,8 @@ JsonArray arches() {
 
 JsonArray kernels() {
   JsonArray list;
-  for (const GemmConfig& config : kCatalog)
-    if (TCGEMM_CUDA && built(config)) list.add(name(config));
+  for (std::size_t row = 0; row < kCatalog.size(); ++row)
+    if (TCGEMM_CUDA && built(row)) list.add(name(kCatalog[row]));
   return list;
 }
 
@@ -44,7 +44,7 @@ JsonArray missing_kernels() {
   JsonArray list;
   if constexpr (TCGEMM_CUDA)
     for (std::size_t row = 0; row < kCatalog.size(); ++row)
-      if (built(kCatalog[row]) && !launch::is_linked(row)) list.add(name(kCatalog[row]));
+      if (built(row) && !launch::is_linked(row)) list.add(name(kCatalog[row]));
   return list;
 }
 
