@@ -68,14 +68,15 @@ static_assert(std::ranges::all_of(kClusters, [](const ClusterChoice& choice) {
 // before it; nothing if the kernel cannot run the problem. fit_sm90 returns the store path
 // and the epilogue path as well, because its time depends on them, and counts the bytes from
 // memory, of which a cluster saves some. `cluster`: the one that a name asks for; else the one with
-// the shortest time.
+// the shortest time. `most`: it looks for times below that, in microseconds.
 using AskedCluster = std::optional<ClusterShape>;
 std::optional<LaunchConfig> fit_sm80(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      AskedCluster cluster);
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     AskedCluster cluster, Division division, double least_bytes);
+                                     AskedCluster cluster, Division division, double least_bytes,
+                                     double most);
 std::optional<LaunchConfig> fit_fp64(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
                                      AskedCluster cluster, Division division);

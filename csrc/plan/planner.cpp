@@ -142,19 +142,41 @@ Problem narrow_product(const Problem& problem) {
   return narrow;
 }
 
-// The division of k of a product, for any epilogue and layout of the result.
-Division division_of_k(const Problem& problem, const Device& device) {
-  Division whole;
+// Would the planner find the same for both? `plain` has a row-major result that TMA can write.
+bool is_planned_alike(Problem problem, const Problem& plain) {
+  Matrix& out = problem[Slot::out];
+  out.address %= kVectorBytes;
+  if (problem.batch == 1) out.stride_batch = plain[Slot::out].stride_batch;
+  return problem == plain;
+}
+
+// A division of k, and the kernel that was found with it, if that was looked for.
+struct Divided {
+  Division division;
+  Candidate kernel;
+};
+
+// The division of k of a product, for any epilogue and layout of the result. The kernel is that of
+// the product if it has no epilogue.
+Divided divide_k(const Problem& problem, const Device& device) {
   const Problem plain = narrow_product(problem);
   Orientations kernels(plain, device, {});
-  // The least time, if it is below `most`.
+  Candidate fastest;
+  fastest.launch.microseconds = HUGE_VAL;
+  // The least time, if it is below `most`: then it is the least one so far.
   const auto time = [&](Division division, double most = HUGE_VAL) {
-    return kernels.cheapest(division, most).launch.microseconds;
+    const Candidate found = kernels.cheapest(division, most);
+    if (found.found()) fastest = found;
+    return found.launch.microseconds;
   };
+  const auto divided = [&](Division division) {
+    return Divided{division, is_planned_alike(problem, plain) ? fastest : Candidate{}};
+  };
+  Division whole;
   if (problem.batch_invariant) {
     const Division division{invariant_slices(problem)};
-    const bool has_kernels = division.slices > 1 && kernels.cheapest(division).found();
-    return has_kernels ? division : whole;
+    if (division.slices > 1) time(division);
+    return fastest.found() ? divided(division) : Divided{whole, {}};
   }
   double least = time(whole);
   if (may_be_gemv(problem)) {
@@ -175,8 +197,10 @@ Division division_of_k(const Problem& problem, const Device& device) {
   // Without a packed weight stream-K has two kernels, which multiply by two factors in different
   // orders.
   const bool keeps_bits = problem.has_packed_weight() || !swap_ab_changes_bits(problem);
-  if (!may_stream(problem, device) || !keeps_bits) return best;
-  return time(kStreamKDivision) < time(best) ? kStreamKDivision : best;
+  const double without = fastest.launch.microseconds;
+  const bool streams =
+      may_stream(problem, device) && keeps_bits && time(kStreamKDivision, without) < without;
+  return streams ? Divided{kStreamKDivision, {}} : divided(best);
 }
 
 // The kernel that a filter names for a row-major result, for the result of the problem.
@@ -252,9 +276,11 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     if (const auto choice = fitting_choice(original, device))
       candidate = tuned_candidate(original, device, *choice, plan.tuned);
   if (plan.tuned == Tuned::nothing) {
-    const Division division = filter.empty() ? division_of_k(original, device) : Division{};
-    candidate = division.stream_k ? cheapest(original, device, stream_kernel(original, device), {})
-                                  : cheapest(original, device, filter, division);
+    const Divided divided = filter.empty() ? divide_k(original, device) : Divided{};
+    candidate = divided.kernel.found() ? divided.kernel
+                : divided.division.stream_k
+                    ? cheapest(original, device, stream_kernel(original, device), {})
+                    : cheapest(original, device, filter, divided.division);
   }
   plan.main = candidate.launch;
   plan.swap_ab = candidate.swap_ab;

@@ -273,7 +273,7 @@ void Search::restart(Division division, double most_microseconds) {
 }
 
 Rows Search::rows_for(const OrientedProblem& oriented) const {
-  constexpr std::size_t kUsual = 32;  // the kernels of an operation in one layout
+  constexpr std::size_t kUsual = 64;  // at least the kernels of an operation in one layout
   Rows rows;
   rows.reserve(kUsual);
   const AcceptedSignatures signatures(oriented.problem);
@@ -354,10 +354,10 @@ void Search::try_kernel(const OrientedProblem& oriented, int config_index, doubl
   const CandidateOperands& operands = oriented.operands;
   const Problem& problem = oriented.problem;
   std::optional<LaunchConfig> launch =
-      config.is_gemv()   ? fit_gemv(config, problem, device_, operands, cluster_)
-      : config.is_thin() ? fit_thin(config, problem, device_, operands, cluster_)
-      : config.uses_tma()
-          ? fit_sm90(config, problem, device_, operands, cluster_, division_, least_bytes_)
+      config.is_gemv()    ? fit_gemv(config, problem, device_, operands, cluster_)
+      : config.is_thin()  ? fit_thin(config, problem, device_, operands, cluster_)
+      : config.uses_tma() ? fit_sm90(config, problem, device_, operands, cluster_, division_,
+                                     least_bytes_, best.launch.microseconds)
       : config.arch == Arch::sm90a
           ? fit_fp64(config, problem, device_, operands, cluster_, division_)
           : fit_sm80(config, problem, device_, operands, cluster_);

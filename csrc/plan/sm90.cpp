@@ -100,7 +100,8 @@ bool visits_whole_rows(const GemmConfig& config, const Problem& problem, const D
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,
-                                     AskedCluster cluster, Division division, double least_bytes) {
+                                     AskedCluster cluster, Division division, double least_bytes,
+                                     double most) {
   if (!operands.a.tma_readable() || !operands.b.tma_readable() || problem.k == 0)
     return std::nullopt;
   if (!operands.can_load(config.layout)) return std::nullopt;
@@ -110,9 +111,10 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   const bool cluster_adds = division.cluster_adds;
   const bool another_adds = (slices > 1 && !cluster_adds) || division.stream_k;
   const bool stores_matrices = another_adds && !division.stream_k;
-  const Problem stored =
-      stores_matrices ? partial_sums(problem, slices, partial_sums_matrix(config, problem, 0))
-                      : problem;
+  std::optional<Problem> sums;
+  if (stores_matrices)
+    sums = partial_sums(problem, slices, partial_sums_matrix(config, problem, 0));
+  const Problem& stored = sums ? *sums : problem;
   // A warp that stores columns by TMA does not take part in the barriers of a cluster that adds.
   const StorePath whole = store_path(config, stored);
   const StorePath store = !cluster_adds || whole != StorePath::tma_columns ? whole
@@ -127,7 +129,7 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
   const std::int64_t columns = ceil_div(problem.n, config.tile_n());
   const Sm90Time time(config, problem, device, operands);
   LaunchConfig best;
-  best.microseconds = HUGE_VAL;
+  best.microseconds = most;
   for (const ClusterChoice& choice : kClusters) {
     const ClusterShape shape = choice.shape;
     if (cluster ? shape != *cluster : !is_searched(config, choice, rows, columns)) continue;
@@ -159,11 +161,12 @@ std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& pr
       launch.microseconds = tf32x2_time(config, problem, device, launch, least_bytes);
     } else {
       launch.microseconds = time.of(stored, launch);
+      if (launch.microseconds >= best.microseconds) continue;  // and memory only adds to it
       launch.microseconds = with_memory(launch, config, problem, least_bytes, device);
     }
     if (launch.microseconds < best.microseconds) best = launch;
   }
-  if (best.grid == 0) return std::nullopt;  // no such cluster
+  if (best.grid == 0) return std::nullopt;  // no such cluster, or none below `most`
   // Another kernel reads the sums of slices at once.
   best.result_fits_l2 = another_adds || result_bytes(problem) <= double(device.l2_bytes);
   best.raster_group = visits_whole_rows(config, problem, device, best)
