@@ -50,6 +50,7 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   if (config.is_gemv() || config.is_thin() || config.is_packed_mma() || (packed && !is_hopper))
     return result;
   result.input = type_class(config.input);
+  if (TCGEMM_SAMPLE) return result;  // few kernels: to read the headers takes longer than one
   if (packed) result.variant = config.weight_bits == 4 ? "4" : "8";
   if (packed && config.n > 160) result.path = "wide";
   if (path == EpiloguePath::columns) result.path = "columns";

@@ -110,15 +110,14 @@ def test_a_build_of_some_kernels_has_their_units_alone():
     assert setup.library_sources(CUDA)[: len(units())] == list(setup.units(CUDA))
 
 
-def test_a_sample_has_kernels_of_each_unit():
-    """`wide` units have the larger tiles of another."""
-
-    def units(sample: bool) -> set[str]:
-        config = dataclasses.replace(CUDA, sample=sample)
-        return {Path(source).stem.removesuffix("_wide") for source in setup.units(config)}
-
-    assert units(sample=True) == units(sample=False)
-    assert "-DTCGEMM_SAMPLE=1" in setup.macros(dataclasses.replace(CUDA, sample=True))
+def test_a_sample_has_each_mainloop_and_type():
+    """Its units are wider: the name of each unit of the whole build begins with one of theirs."""
+    sampled = dataclasses.replace(CUDA, sample=True)
+    sample, every = ({Path(unit).stem for unit in setup.units(c)} for c in (sampled, CUDA))
+    assert len(sample) < len(every)
+    assert not [unit for unit in every if not unit.startswith(tuple(sample))]
+    assert not [unit for unit in sample if not any(one.startswith(unit) for one in every)]
+    assert "-DTCGEMM_SAMPLE=1" in setup.macros(sampled)
 
 
 def test_the_slowest_files_are_compiled_first():

@@ -21,8 +21,10 @@ def pairs(names, first, second):
     )
 
 
-def some(names, values, sample):
+def some(names, values, sample, ids=None):
     """Parametrises an argument. The values that are not in the sample are nightly."""
     return pytest.mark.parametrize(
-        names, [pytest.param(value, marks=() if value in sample else nightly) for value in values]
+        names,
+        [pytest.param(value, marks=() if value in sample else nightly) for value in values],
+        ids=ids,
     )
