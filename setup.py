@@ -383,14 +383,6 @@ def lab_beside(product: Path) -> Path:
     return lab
 
 
-def install(product: Path, target: Path) -> None:
-    """Replaces the file in one step: a process that has the old one mapped keeps it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_suffix(".new")
-    shutil.copy2(product, fresh)
-    os.replace(fresh, target)
-
-
 def has_cuda() -> bool:
     """Whether the library that is packed has CUDA kernels."""
     if prebuilt := os.environ.get("TCGEMM_PREBUILT"):
@@ -444,7 +436,7 @@ class BuildExt(build_ext):
         product = build_library(self.config)
         for extension in self.extensions:
             file = Path(self.get_ext_fullpath(extension.name))
-            install(product if extension.name == LIBRARY else lab_beside(product), file)
+            toolchain.install(product if extension.name == LIBRARY else lab_beside(product), file)
 
 
 class EggInfo(egg_info):

@@ -85,6 +85,14 @@ def check_platform(system: str = sys.platform, machine: str = platform.machine()
         )
 
 
+def install(product: Path, target: Path) -> None:
+    """Replaces the file in one step: a process that has the old one mapped keeps it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = target.with_suffix(".new")
+    shutil.copy2(product, fresh)
+    os.replace(fresh, target)
+
+
 def copy_files(folder: Path, target: Path, suffixes: Sequence[str]) -> None:
     """Copies the files of a folder that end so, and those of the folders in it."""
     for file in sorted(folder.rglob("*")):
@@ -347,13 +355,16 @@ def list_units(cxx: tuple[str, ...]) -> dict[str, list[str]]:
         command = [*cxx, "-std=c++20", "-Icsrc", UNIT_FILES[0], "-o", program]
         subprocess.run(command, cwd=Path(__file__).parent, check=True)
         text = subprocess.run([program], capture_output=True, text=True, check=True).stdout
-    pairs = sorted({tuple(line.split()) for line in text.splitlines()})
+    kernels: dict[tuple[str, str], list[str]] = {}
+    for line in text.splitlines():
+        unit, mainloop, index = line.split()
+        kernels.setdefault((unit, mainloop), []).append(index)
     return {
         f"csrc/kernels/{'sm90' if unit.startswith('sm90') else 'sm80'}/instances/{unit}.cu": [
-            f'-DTCGEMM_UNIT="{unit}"',
+            f'-DTCGEMM_UNIT_KERNELS="{",".join(indices)}"',
             f"-DTCGEMM_MAINLOOP_{mainloop}",
         ]
-        for unit, mainloop in pairs
+        for (unit, mainloop), indices in sorted(kernels.items())
     }
 
 

@@ -176,35 +176,36 @@ constexpr void for_each_row(const auto& use) {
       for (const TileShape& tile : family.tiles)
         for (int layout = 0; layout < kLayouts; ++layout)
           if (has(family, operands, tile, Layout(layout)))
-            use(GemmConfig{tile, family.arch, family.mainloop, operands.a, operands.b,
-                           operands.accumulator, Layout(layout), operands.weight_bits},
-                is_sample(family, operands, tile, Layout(layout)));
+            use(family, operands, tile, Layout(layout));
 }
 
 inline constexpr std::size_t kRows = [] {
   std::size_t count = 0;
-  for_each_row([&](const GemmConfig&, bool) { ++count; });
+  for_each_row([&](const auto&...) { ++count; });
   return count;
 }();
 
 constexpr auto rows() {
   std::array<GemmConfig, kRows> table{};
   std::size_t row = 0;
-  for_each_row([&](const GemmConfig& config, bool) { table[row++] = config; });
+  for_each_row([&](const ConfigFamily& family, const Operands& operands, const TileShape& tile,
+                   Layout layout) {
+    table[row++] = {tile,       family.arch,          family.mainloop, operands.a,
+                    operands.b, operands.accumulator, layout,          operands.weight_bits};
+  });
   return table;
 }
 
-constexpr auto samples() {
+inline std::array<bool, kRows> samples() {
   std::array<bool, kRows> table{};
   std::size_t row = 0;
-  for_each_row([&](const GemmConfig&, bool is_sample) { table[row++] = is_sample; });
+  for_each_row([&](const auto&... parts) { table[row++] = is_sample(parts...); });
   return table;
 }
 
 }  // namespace catalog
 
 inline constexpr auto kCatalog = catalog::rows();
-inline constexpr auto kSamples = catalog::samples();
 
 static_assert(
     [] {
@@ -299,9 +300,10 @@ constexpr bool selected(const GemmConfig& config) {
 
 // Is the code of the row in this build? TCGEMM_KERNELS and TCGEMM_ARCHES select it; code_on says
 // which GPUs run it. With TCGEMM_SAMPLE, only samples have code; the planner still sees every row.
-constexpr bool built(std::size_t row) {
+inline bool built(std::size_t row) {
+  static const auto samples = catalog::samples();  // compilers would take long
   return compiled(kCatalog[row].arch) && selected(kCatalog[row]) &&
-         (!TCGEMM_SAMPLE || kSamples[row]);
+         (!TCGEMM_SAMPLE || samples[row]);
 }
 
 }  // namespace tcgemm

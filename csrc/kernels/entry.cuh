@@ -1,17 +1,18 @@
-// The __global__ function of every GEMM, the architecture guard, and the walk over the catalog that
-// instantiates the rows of one unit (kernels/units.h). Only the files instances.cu include it: the
-// build compiles each of them once for every unit of its architecture, which TCGEMM_UNIT names.
+// The __global__ function of every GEMM, the architecture guard, and the instances of one unit
+// (kernels/units.h). Only the files instances.cu include it: the build compiles each of them once
+// for every unit of its architecture.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
 #include "catalog.h"
 #include "core/params.h"
 #include "kernels/kernels.h"
-#include "kernels/units.h"
 #include "ptx/device_arch.cuh"
 #include "ptx/shared.cuh"
 
@@ -43,31 +44,21 @@ __global__ void __launch_bounds__(kCatalog[kConfigIndex].threads(),
 namespace {
 
 struct Kernel {
-  int config_index = 0;
-  EpiloguePath path{};
+  int config_index;
+  EpiloguePath path;
 };
 
-// The kernels of the unit that is compiled.
-constexpr void for_each_kernel(const auto& use) {
-  for (int row = 0; row < int(kCatalog.size()); ++row)
-    for (int path = 0; path < kEpiloguePaths; ++path)
-      if (unit(kCatalog[row], EpiloguePath(path)).is(TCGEMM_UNIT) &&
-          is_compiled(row, EpiloguePath(path)))
-        use(Kernel{row, EpiloguePath(path)});
-}
-
-// The kernels are found once, and not by an instance of a template for each kernel of the catalog:
-// that took the host compiler 5 s a unit.
-constexpr int count_kernels() {
-  int count = 0;
-  for_each_kernel([&](Kernel) { ++count; });
-  return count;
-}
-
+// The kernels of the unit that is compiled, in the words of list_units.cpp: "12,13". A compiler
+// takes as long to find them as to read all headers.
+constexpr std::string_view kIndices = TCGEMM_UNIT_KERNELS;
 constexpr auto kKernels = [] {
-  std::array<Kernel, count_kernels()> kernels{};
-  int index = 0;
-  for_each_kernel([&](Kernel kernel) { kernels[index++] = kernel; });
+  std::array<Kernel, std::ranges::count(kIndices, ',') + 1> kernels{};
+  int number = 0, index = 0;
+  for (const char letter : kIndices) {
+    index = letter == ',' ? 0 : 10 * index + letter - '0';
+    number += letter == ',';
+    kernels[number] = {index / kEpiloguePaths, EpiloguePath(index % kEpiloguePaths)};
+  }
   return kernels;
 }();
 
@@ -75,11 +66,11 @@ constexpr auto kKernels = [] {
 template <template <GemmConfig, EpiloguePath, template <GemmConfig> class> class Gemm,
           template <GemmConfig> class Mainloop>
 bool fill_in() {
-  [&]<std::size_t... kIndices>(std::index_sequence<kIndices...>) {
-    ((functions[kKernels[kIndices].config_index][int(kKernels[kIndices].path)] =
+  [&]<std::size_t... kNumbers>(std::index_sequence<kNumbers...>) {
+    ((functions[kKernels[kNumbers].config_index][int(kKernels[kNumbers].path)] =
           reinterpret_cast<const void*>(
-              &gemm<kKernels[kIndices].config_index, kKernels[kIndices].path, Gemm, Mainloop,
-                    std::conditional_t<kCatalog[kKernels[kIndices].config_index].uses_tma(),
+              &gemm<kKernels[kNumbers].config_index, kKernels[kNumbers].path, Gemm, Mainloop,
+                    std::conditional_t<kCatalog[kKernels[kNumbers].config_index].uses_tma(),
                                        TmaParams, CpAsyncParams>>)),
      ...);
   }(std::make_index_sequence<kKernels.size()>{});

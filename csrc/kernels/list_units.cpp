@@ -1,5 +1,5 @@
-// Prints the units of this build and their mainloops, a pair a line, some of them often. The build
-// runs it.
+// Prints the kernels of this build, one a line: its unit, its mainloop and its index. The build runs
+// it.
 #include <cstdio>
 #include <string>
 
@@ -9,8 +9,10 @@ int main() {
   using namespace tcgemm;
   for (std::size_t row = 0; row < kCatalog.size(); ++row)
     for (int path = 0; path < kEpiloguePaths; ++path) {
-      const kernels::Unit unit = kernels::unit(kCatalog[row], EpiloguePath(path));
-      if (kernels::is_compiled(row, EpiloguePath(path)))
-        std::printf("%s %s\n", unit.name().text, std::string(unit.mainloop).c_str());
+      const GemmConfig& config = kCatalog[row];
+      const kernels::Unit unit = kernels::unit(config, EpiloguePath(path));
+      if (config.has_kernel(EpiloguePath(path)) && built(row))
+        std::printf("%s %s %zu\n", unit.name().text, std::string(unit.mainloop).c_str(),
+                    row * kEpiloguePaths + path);
     }
 }

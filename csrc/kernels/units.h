@@ -21,20 +21,6 @@ struct Unit {
     }
     return result;
   }
-  // The same as name() == text. nvcc counts the steps of such an expression, so most texts are told
-  // apart by their lengths.
-  constexpr bool is(std::string_view text) const {
-    std::size_t length = arch.size();
-    for (std::string_view part : {mainloop, input, variant, path})
-      if (!part.empty()) length += 1 + part.size();
-    if (length != text.size()) return false;
-    for (std::string_view part : {arch, mainloop, input, variant, path}) {
-      if (!text.starts_with(part)) return false;
-      text.remove_prefix(part.size());
-      if (!part.empty() && text.starts_with('_')) text.remove_prefix(1);
-    }
-    return text.empty();
-  }
 };
 
 // The types of a class are in one unit.
@@ -68,11 +54,6 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
       is_16bit ? result.variant == "TN" : result.input == "fp8" && result.variant == "";
   if (splits && path == EpiloguePath::fused) result.path = config.n > 192 ? "fused_wide" : "fused";
   return result;
-}
-
-// Does a unit of this build have the kernel?
-constexpr bool is_compiled(std::size_t row, EpiloguePath path) {
-  return kCatalog[row].has_kernel(path) && built(row);
 }
 
 }  // namespace tcgemm::kernels

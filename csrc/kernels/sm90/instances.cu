@@ -1,5 +1,5 @@
-// The kernels of one unit (kernels/units.h) of sm_90a. The build defines the unit's name,
-// TCGEMM_UNIT, and a macro with the name of its mainloop.
+// The kernels of one unit (kernels/units.h) of sm_90a. The build defines the
+// list of them, TCGEMM_UNIT_KERNELS, and a macro with the name of their mainloop.
 #include "kernels/entry.cuh"
 
 #if defined(TCGEMM_MAINLOOP_dense)
