@@ -51,8 +51,8 @@ SMOKE_TESTS ?= tests/plan tests/operands/integers tests/autograd \
 smoke: $(library) ## builds what changed, and runs a sample of the tests: 3 minutes on 2 cores
 	$(python) -m pytest -q -n auto --dist worksteal -k "not compile" $(SMOKE_TESTS)
 
-# Everything, whatever GPU is there, unless the user has a list. Where no GPU is, the tests build a
-# sample of the kernels: all of them take an hour of two cores, and no test could run one.
+# Everything, whatever GPU is there, unless the user has a list. Where there is no GPU, the tests
+# build a sample of the kernels: all take 25 to 80 minutes of two cores, and no test could run one.
 build test test-all test-gpu smoke wheel: export TORCH_CUDA_ARCH_LIST ?= all
 test smoke: export TCGEMM_SAMPLE ?= auto
 build: $(ready) ## tcgemm/libtcgemm.so, compile_commands.json; DEBUG=1: symbols, assertions
