@@ -170,6 +170,8 @@ class Problem:
     @property
     def line(self) -> str:
         """The problem, its fastest launch, and the loss of the planner's choice."""
+        if not self.times:
+            return f"{self!s:48} no launch could be timed"
         us, best = min((us, launch) for launch, us in self.times.items())
         share = "not measured" if self.loss is None else f"+{100 * self.loss:.1f} %"
         choice = "" if self.choice == best else f"; choice {share}: {self.choice}"

@@ -143,7 +143,7 @@ class SideBySide:
         sessions = {"session": lambda name: steps[name].session(), "refusals": refusals}
         try:
             timings = timing.measure(calls, 1, **common, **sessions)
-        except Exception as error:  # no graph captures the first one, or a step fails later
+        except Exception as error:  # a step fails later
             reason: str = work.failed({}, error)["why"]
             timings, refusals = {}, dict.fromkeys(steps, reason) | refusals
         found = {name: self._times(name, timings) | sampler.fields() for name in timings}

@@ -163,6 +163,7 @@ def measure(
     graph_us: float = GRAPH_US,
     sampler: Sampler | None = None,
     refusals: dict[str, str] | None = None,
+    needed: str | None = None,
     enough: Callable[[Mapping[str, Timing]], bool] | None = None,
     session: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> dict[str, Timing]:
@@ -186,8 +187,9 @@ def measure(
         graph_us (float): the kernel time of one graph in microseconds. A short graph is captured
             sooner, and the 10 us between two replays are a larger share of its time.
         sampler (telemetry.Sampler): samples clock and power during the slices that count.
-        refusals (dict): gets the reason of each candidate after the first that no CUDA graph can
-            capture. If it is None, such a candidate raises RuntimeError.
+        refusals (dict): gets the reason of each candidate that no CUDA graph can capture. If it is
+            None, such a candidate raises RuntimeError.
+        needed (str): the candidate that raises it also with refusals.
         enough: gets the timings after FIRST_MS of each candidate, and ends the measurement there if
             it returns True. None measures all of min_ms.
         session: the block in which the calls of a candidate run, by its name. To enter it takes no
@@ -206,7 +208,7 @@ def measure(
                 with session(name):
                     slices[name] = stack.enter_context(slices_of(call, sets))
             except Exception as error:
-                if refusals is None or not slices:
+                if refusals is None or name == needed:
                     raise
                 refusals[name] = f"{'(in a CUDA graph) ' * captures}{error}".split("\n")[0]
         for name, time_slice in slices.items():
@@ -220,7 +222,7 @@ def measure(
             for name in sorted(slices, reverse=index % 2 == 1):
                 with session(name):
                     samples[name] += slices[name](slice_ms)
-            if enough and index + 1 == first and enough(_timings(samples)):
+            if enough and slices and index + 1 == first and enough(_timings(samples)):
                 break
     return _timings(samples)
 

@@ -142,7 +142,8 @@ def measure(
                 del candidates[name]
         if case.graph:
             common = {"device": work.device, "min_ms": ms, "sampler": sampler, "enough": is_clear}
-            timings = timing.measure(candidates, work.sets, **common, refusals=refused)
+            common |= {"refusals": refused, "needed": "tcgemm"}
+            timings = timing.measure(candidates, work.sets, **common)
         else:
             with sampler:
                 timings = timing.host_time(candidates, work.sets, device=work.device)

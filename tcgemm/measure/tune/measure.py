@@ -140,11 +140,11 @@ def check_and_time(
     """
     faults = {kernel: why_wrong(work, kernel) for kernel in kernels}
     right = [kernel for kernel, fault in faults.items() if not fault]
-    rough = known | times(work, right, ms[0])
+    rough = known | times(work, right, ms[0], needed=planned)
     fastest = sorted(rough, key=rough.__getitem__)[:FINALISTS]
     finalists = [kernel for kernel in dict.fromkeys([planned, *fastest]) if kernel in rough]
     wrong = {kernel: fault for kernel, fault in faults.items() if fault}
-    return rough, times(work, finalists, ms[1]), wrong
+    return rough, times(work, finalists, ms[1], needed=planned), wrong
 
 
 def measure(work: Workload, seconds: float) -> Row:

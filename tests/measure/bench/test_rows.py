@@ -26,7 +26,7 @@ DEVICE, KIND, COUNT = "H200", "e4m3 promoted", 4
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU whose launches take their estimates times a factor: {launch: factor}, and the calls."""
-    fake = SimpleNamespace(factors={}, calls=[])
+    fake = SimpleNamespace(factors={}, calls=[], refused=set())
 
     def times(work, launches, ms):
         fake.calls.append((work.case.k, len(launches), ms))
@@ -34,7 +34,7 @@ def gpu(monkeypatch):
         least = measure.ask(work, device=DEVICE).microseconds  # of what the planner compares
         found = {}
         for launch in launches:
-            if launch != TORCH:
+            if launch != TORCH and launch not in fake.refused:
                 us = max(least, measure.ask(work, launch, DEVICE).microseconds)
                 found[launch] = us * scale * fake.factors.get(launch, 1)
         return found | ({TORCH: 50.0} if TORCH in launches else {})
@@ -129,6 +129,16 @@ def test_a_recording_is_planned_measured_and_resumed(tmp_path, gpu, capsys):
     assert gpu.calls[0] == (changed.k, 1, lengths[0]) and len(gpu.calls) == 2
     with pytest.raises(SystemExit, match="seed 1"):
         record(path, "--plan", DEVICE, "--seed", "2")
+
+
+def test_launches_that_cannot_be_timed_are_left_out(tmp_path, gpu, capsys):
+    path = tmp_path / "h200.json"
+    planned = record(path, "--plan", DEVICE).problems
+    choice, launches = planned[0].choice, planned[1].us
+    gpu.refused = {choice, *launches}
+    first, second, *_ = record(path).problems
+    assert choice not in first.us and first.us and first.loss is None
+    assert second.us == {} and f"{second!s:48} no launch could be timed" in capsys.readouterr().out
 
 
 def test_stored_recordings_are_written_as_they_are(tmp_path):

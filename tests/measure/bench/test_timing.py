@@ -125,12 +125,13 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
     result = timing.measure({"tcgemm": run, "torch": refuse}, 2, refusals=refusals, **common)
     assert list(result) == ["tcgemm"] and closed == [run]
     assert refusals["torch"].endswith("when stream is capturing")
-    for candidates, options in (
-        ({"tcgemm": run, "torch": refuse}, {}),
-        ({"tcgemm": refuse, "torch": run}, {"refusals": {}}),
-    ):
+    first, refusals = {"tcgemm": refuse, "torch": run}, {}
+    assert list(timing.measure(first, 2, refusals=refusals, **common)) == ["torch"]
+    assert list(refusals) == ["tcgemm"]
+    assert timing.measure({"tcgemm": refuse}, 2, refusals={}, enough=all, **common) == {}
+    for options in ({}, {"refusals": {}, "needed": "tcgemm"}):
         with pytest.raises(RuntimeError, match="stream is capturing"):
-            timing.measure(candidates, 2, **common, **options)
+            timing.measure(first, 2, **common, **options)
 
 
 @pytest.mark.alone

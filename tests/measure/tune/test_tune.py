@@ -41,7 +41,7 @@ def fake_gpu(monkeypatch):
     fake = SimpleNamespace(wrong={}, asked=[])
     fake.us = lambda kernel: 8.0 if "64x64x64_w1_s12" in kernel else 10.0
 
-    def times(work, kernels, ms):
+    def times(work, kernels, ms, needed):
         fake.asked.append((list(kernels), ms))
         return {kernel: fake.us(kernel) for kernel in kernels}
 
