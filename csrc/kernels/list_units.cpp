@@ -1,5 +1,4 @@
-// Prints the kernels of this build, one a line: its unit, its mainloop and its index. The build runs
-// it.
+// Prints the kernels of this build, a line each: unit, mainloop and index. The build runs it.
 #include <cstdio>
 #include <string>
 
