@@ -40,21 +40,22 @@ constexpr double kPackedManyRate = 5.2e12;
 // end, and a block of each of its warps. Several CTAs of a multiprocessor take `shared` of the time
 // that they take one after another. A CTA with 8 rows, 32 columns and four warps is in a cluster.
 struct PackedTimes {
-  double cta, block, shared, eight_bits;  // eight_bits: factor of a block
+  double cta, block, shared;
+  double cta_eight, eight;  // with 8 bits: `cta`, and the factor of a block
 };
 
 PackedTimes packed_times(const GemmConfig& config) {
-  if (config.gemv_rows == 32) return {1.9, 0.61, 1.0, 1.45};
+  if (config.gemv_rows == 32) return {1.9, 0.61, 1.0, 1.05, 1.45};
   if (config.gemv_rows == 16)
-    return config.warpgroups == 4   ? PackedTimes{2.55, 0.71, 1.0, 1.45}
-           : config.warpgroups == 2 ? PackedTimes{1.4, 0.425, 0.87, 1.45}
-                                    : PackedTimes{1.4, 0.3, 0.62, 1.2};
+    return config.warpgroups == 4   ? PackedTimes{2.55, 0.71, 1.0, 0.9, 1.45}
+           : config.warpgroups == 2 ? PackedTimes{1.4, 0.425, 0.87, 0.8, 1.45}
+                                    : PackedTimes{1.4, 0.3, 0.62, 1.4, 1.2};
   if (config.n == 64)
-    return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.2}
-                                  : PackedTimes{1.25, 0.32, 0.72, 1.5};
-  return config.warpgroups == 4   ? PackedTimes{1.9, 0.53, 1.0, 1.5}
-         : config.warpgroups == 2 ? PackedTimes{1.4, 0.35, 0.87, 1.07}
-                                  : PackedTimes{1.2, 0.28, 0.46, 1.25};
+    return config.warpgroups == 2 ? PackedTimes{1.2, 0.5, 0.88, 1.2, 1.2}
+                                  : PackedTimes{1.25, 0.32, 0.72, 1.25, 1.5};
+  return config.warpgroups == 4   ? PackedTimes{1.9, 0.53, 1.0, 0.85, 1.5}
+         : config.warpgroups == 2 ? PackedTimes{1.4, 0.35, 0.87, 1.0, 1.07}
+                                  : PackedTimes{1.2, 0.28, 0.46, 1.2, 1.25};
 }
 
 // CTAs that a multiprocessor has space for at one time.
@@ -108,10 +109,9 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double blocks = double(ceil_div(ceil_div(problem.k, config.tile_k()), warps));
   const bool has_table = problem.packed.format == WeightFormat::table4;
   const double table = config.warpgroups == 4 ? kTableStartOfFour : kTableStart;
-  const double cta = times.cta + (has_table ? table : 0.0);
-  const double block = times.block * (has_table                 ? kPackedTable
-                                      : config.weight_bits == 8 ? times.eight_bits
-                                                                : 1.0);
+  const bool has_eight = config.weight_bits == 8;
+  const double cta = (has_eight ? times.cta_eight : times.cta) + (has_table ? table : 0.0);
+  const double block = times.block * (has_table ? kPackedTable : has_eight ? times.eight : 1.0);
   const double rounds =
       std::max(std::ceil(ctas / at_once), at_once > 1 ? times.shared * ctas : ctas);
   const double rate = device.memory_rate / device.multiprocessors;

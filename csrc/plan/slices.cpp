@@ -23,7 +23,7 @@ constexpr Tile kPackedTiles[] = {{128, 32}, {128, 64}, {128, 128}};
 // Fewer slices than fill the GPU: many take long to add.
 constexpr int kFewerCounts[] = {16, 24, 32, 48};
 // Few slices, which a cluster adds, pay off even if they do not fill the GPU.
-constexpr int kClusterCounts[] = {2, 3, 4, 6};
+constexpr int kClusterCounts[] = {2, 3, 4, 6, 8};
 constexpr std::int64_t kTileElements = 64 * 64;
 constexpr std::int64_t kPackedTileElements = 128 * 64;
 constexpr std::int64_t kWidePackedTileElements = 128 * 128;  // the widest that a cluster adds
@@ -38,6 +38,8 @@ bool has_kernels(const Problem& problem, const Device& device) {
 }  // namespace
 
 SliceCounts::SliceCounts(const Problem& problem, const Device& device) {
+  static_assert(std::size(kClusterCounts) + std::size(kTiles) + std::size(kFewerCounts) <=
+                kMostCounts);
   if (!has_kernels(problem, device)) return;
   most_ = std::min<std::int64_t>(
       kMostSlices, ceil_div(problem.k * bits(problem.input_a) / 8, kBlockBytes) / kLeastBlocks);

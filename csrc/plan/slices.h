@@ -21,7 +21,9 @@ class SliceCounts {
  private:
   void add(std::int64_t count);
 
-  std::array<int, 16> counts_{};
+  static constexpr int kMostCounts = 16;
+
+  std::array<int, kMostCounts> counts_{};
   int size_ = 0;
   std::int64_t most_ = 0;
 };

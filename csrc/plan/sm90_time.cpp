@@ -70,10 +70,15 @@ constexpr double kAddColumns = 4.15;   // the same two with a packed weight
 constexpr double kAddColumnsSlice = 0.1;
 constexpr double kNarrowColumns = 0.8;   // added if tiles of up to 64 columns store them
 constexpr double kAddSlicesRate = 0.18;  // share of L2's rate at which it reads
-constexpr double kClusterAdds = 0.25;    // microseconds: the barriers of a cluster that adds slices
-constexpr double kClusterAddsSlice = 0.3;                   // for each slice after the second
-constexpr double kSmallAdds = 0.3, kSmallAddsSlice = 0.14;  // the same two of small tiles
-constexpr int kSmallTile = 64 * 64;                         // elements
+// Microseconds: the barriers of a cluster that adds slices, and for each slice after the second, of
+// tiles of up to so many elements; of wider ones and of split FP32; of its small tiles.
+struct SliceTimes {
+  int elements;
+  double start, slice;
+};
+constexpr SliceTimes kClusterAdds[] = {{64 * 64, 0.4, 0.05}, {64 * 128, 0.45, 0.1}};
+constexpr double kWideAdds = 0.25, kWideAddsSlice = 0.3;
+constexpr double kTermsAdds = 0.3, kTermsAddsSlice = 0.14;
 constexpr double kClusterDepth = 0.73;       // factor of its mainloops: of none that is busy, and
 constexpr double kClusterDepthBusy = 0.57;   // added for the share of busy multiprocessors
 constexpr double kNarrowClusterFull = 0.55;  // added for those beyond 0.6, with up to 64x128
@@ -120,10 +125,12 @@ double cluster_depth(const GemmConfig& config, const LaunchConfig& launch, const
 double cluster_wait_time(const GemmConfig& config, const LaunchConfig& launch) {
   if (!launch.cluster_adds) return 0;
   if (config.has_packed_weight()) return launch.slices * (config.n == 32 ? 0.35 : 0.25);
-  const int others = launch.slices - 2;
-  const bool is_small = config.tile_m() * config.tile_n() <= kSmallTile;
-  return is_small ? kSmallAdds + kSmallAddsSlice * others
-                  : kClusterAdds + kClusterAddsSlice * others;
+  const int others = launch.slices - 2, elements = config.tile_m() * config.tile_n();
+  if (config.terms() > 1 && elements <= 64 * 64) return kTermsAdds + kTermsAddsSlice * others;
+  for (const SliceTimes& times : kClusterAdds)
+    if (config.terms() == 1 && elements <= times.elements)
+      return times.start + times.slice * others;
+  return kWideAdds + kWideAddsSlice * others;
 }
 
 // Clocks in which a CTA of a cluster receives and adds the sums of its warps.

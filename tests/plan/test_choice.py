@@ -30,7 +30,7 @@ SHARES = {"H200": 15 / 21, "H100": 13 / 22}
 UNMEASURED = {"H200": 43, "H100": 43}
 
 # Of the drawn problems: the shares of choices that lose at most so much. The aim is 0.90 and 0.98.
-LOSSES = {0.05: 0.76, 0.12: 0.91}
+LOSSES = {0.05: 0.78, 0.12: 0.93}
 NOT_MEASURED = 0  # of all; `rows` goes on with them
 SEED = 7  # of other problems, which have no times
 
