@@ -41,7 +41,7 @@ constexpr double kPackedManyRate = 5.2e12;
 // that they take one after another. A CTA with 8 rows, 32 columns and four warps is in a cluster.
 struct PackedTimes {
   double cta, block, shared;
-  double cta_eight, eight;  // with 8 bits: `cta`, and the factor of a block
+  double short_eight, eight;  // with 8 bits: `cta` of one block a warp, and the factor of a block
 };
 
 PackedTimes packed_times(const GemmConfig& config) {
@@ -110,7 +110,8 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const bool has_table = problem.packed.format == WeightFormat::table4;
   const double table = config.warpgroups == 4 ? kTableStartOfFour : kTableStart;
   const bool has_eight = config.weight_bits == 8;
-  const double cta = (has_eight ? times.cta_eight : times.cta) + (has_table ? table : 0.0);
+  const bool is_short = has_eight && blocks <= 1;
+  const double cta = (is_short ? times.short_eight : times.cta) + (has_table ? table : 0.0);
   const double block = times.block * (has_table ? kPackedTable : has_eight ? times.eight : 1.0);
   const double rounds =
       std::max(std::ceil(ctas / at_once), at_once > 1 ? times.shared * ctas : ctas);

@@ -13,8 +13,9 @@ namespace {
 
 constexpr double kStart = 1.85;   // microseconds: the launch
 constexpr double kFill = 1.75;    // microseconds a tile, without its store
-constexpr double kFill160 = 0.9;  // added with 160 columns
-constexpr double kClock = 2063;   // clocks in a microsecond of an H200 that is not busy
+constexpr double kFill160 = 0.9;  // added with 160 columns and at most so many k-blocks
+constexpr std::int64_t kShortBlocks = 8;
+constexpr double kClock = 2063;  // clocks in a microsecond of an H200 that is not busy
 
 // A k-block takes longer where more multiprocessors are busy, and in a product of more FLOP, in
 // which the clock falls: the share that is added if all are busy, and from kLongFlops on.
@@ -65,7 +66,8 @@ double packed_time(const GemmConfig& config, const Problem& problem, const Devic
   const double cluster = launch.cluster.size() > 1 ? kPackedCluster : 1.0;
   const double rate = device.hopper.clock / kH200Rates.clock;
   const double mainloop = depth * block_time(config) * cluster * slower;
-  const double fill = kFill + (config.n == 160 ? kFill160 : 0.0);
+  const bool is_short = config.n == 160 && blocks <= kShortBlocks;
+  const double fill = kFill + (is_short ? kFill160 : 0.0);
   const double time = kStart + (mainloop + parts * (fill + store / kClock)) / rate;
   return std::max(time, kStart + bytes / device.memory_rate * 1e6);
 }

@@ -111,7 +111,7 @@ def test_a_call_without_parts_takes_the_cheaper_way():
 def test_a_result_without_rows_is_copied(scales):
     """Where the sums of slices lie decides in which order two factors are multiplied: by columns, a
     kernel that transposes a in registers has the order of the call."""
-    a, b = torch.empty(200, 4096, device="meta"), torch.empty(4096, 136, device="meta")
+    a, b = torch.empty(200, 8192, device="meta"), torch.empty(8192, 136, device="meta")
     options = {"scale_a": torch.empty(200, 1, device="meta"), "precision": "high"}
     if scales == 2:
         options["scale_b"] = torch.empty(1, 136, device="meta")
