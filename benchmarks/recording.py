@@ -170,9 +170,10 @@ class Problem:
     @property
     def line(self) -> str:
         """The problem, its fastest launch, and the loss of the planner's choice."""
-        if not self.times:
+        known = self.times
+        if not known:
             return f"{self!s:48} no launch could be timed"
-        us, best = min((us, launch) for launch, us in self.times.items())
+        us, best = min((us, launch) for launch, us in known.items())
         share = "not measured" if self.loss is None else f"+{100 * self.loss:.1f} %"
         choice = "" if self.choice == best else f"; choice {share}: {self.choice}"
         beside = f" {self.torch / us:5.2f} x torch" if self.torch else ""

@@ -9,9 +9,9 @@ int main() {
   for (std::size_t row = 0; row < kCatalog.size(); ++row)
     for (int path = 0; path < kEpiloguePaths; ++path) {
       const GemmConfig& config = kCatalog[row];
+      if (!config.has_kernel(EpiloguePath(path)) || !built(row)) continue;
       const kernels::Unit unit = kernels::unit(config, EpiloguePath(path));
-      if (config.has_kernel(EpiloguePath(path)) && built(row))
-        std::printf("%s %s %zu\n", unit.name().text, std::string(unit.mainloop).c_str(),
-                    row * kEpiloguePaths + path);
+      std::printf("%s %s %zu\n", unit.name().text, std::string(unit.mainloop).c_str(),
+                  row * kEpiloguePaths + path);
     }
 }

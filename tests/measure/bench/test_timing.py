@@ -129,9 +129,14 @@ def test_candidates_that_no_graph_captures_are_left_out_with_the_reason(monkeypa
     assert list(timing.measure(first, 2, refusals=refusals, **common)) == ["torch"]
     assert list(refusals) == ["tcgemm"]
     assert timing.measure({"tcgemm": refuse}, 2, refusals={}, enough=all, **common) == {}
-    for options in ({}, {"refusals": {}, "needed": "tcgemm"}):
+    needed = {"refusals": {}, "needed": "tcgemm"}
+    for candidates, options in (
+        ({"tcgemm": run, "torch": refuse}, {}),
+        (first, {}),
+        (first, needed),
+    ):
         with pytest.raises(RuntimeError, match="stream is capturing"):
-            timing.measure(first, 2, **common, **options)
+            timing.measure(candidates, 2, **common, **options)
 
 
 @pytest.mark.alone
