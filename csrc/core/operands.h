@@ -28,12 +28,13 @@ enum class Slot : std::uint8_t {
   sparse_b,
   packed_a,  // a packed weight in the place of operand a, which has no memory then
   packed_b,
+  offs,      // the ends of the groups of a grouped product (Problem::grouped)
   amax,
   z,  // the argument of the activation, rounded to the dtype of the result
   out,
 };
 
-inline constexpr int kSlots = 19;
+inline constexpr int kSlots = 20;
 
 // The dimension of the GEMM that the rows or columns of a tensor follow. `one`: there is one row
 // (column), or the tensor is a vector of opaque bytes.
@@ -46,6 +47,7 @@ enum class DTypeRule : std::uint8_t {
   scale,       // f32, multiplies the accumulator or the result
   zero_point,  // s32, subtracted from 8-bit integers
   bytes,       // u8
+  offsets,     // s32; 64-bit integers as their lower halves, two strides apart
   statistic,   // f32, computed from the result
   saved,       // the type of the result, written for the backward
   result
@@ -92,6 +94,7 @@ inline constexpr OperandRow kOperands[kSlots] = {
      false},
     {Slot::packed_b, "packed_b", Axis::one, Axis::one, DTypeRule::bytes, Side::b, Slot::packed_a,
      false},
+    {Slot::offs, "offs", Axis::one, Axis::one, DTypeRule::offsets, Side::both, Slot::offs, false},
     {Slot::amax, "amax", Axis::one, Axis::one, DTypeRule::statistic, Side::both, Slot::amax, false,
      true},
     {Slot::z, "z", Axis::m, Axis::n, DTypeRule::saved, Side::both, Slot::z, true, true},

@@ -216,6 +216,10 @@ struct Problem {
   // amax already holds the value of other problems of the same call and must not start from 0.
   bool amax_continues = false;
   BinaryOperation binary = BinaryOperation::and_;  // of b1 operands
+  // The dimension that the groups of a grouped product divide; `one`: there are no groups. Group g
+  // of `batch` groups has the indices [offs[g - 1], offs[g]) of m, n or k, and matrix g of every
+  // tensor that has a batch. An index of m or n that is in no group has the result 0.
+  Axis grouped = Axis::one;
 
   bool operator==(const Problem&) const = default;
 
@@ -251,7 +255,10 @@ struct Problem {
     return (has(Slot::scale_a) && operands[Slot::scale_a].stride_col != 0) ||
            (has(Slot::scale_b) && operands[Slot::scale_b].stride_row != 0);
   }
-  double flops() const { return 2.0 * double(batch) * double(m) * double(n) * double(k); }
+  bool is_grouped() const { return grouped != Axis::one; }
+  double flops() const {
+    return 2.0 * (is_grouped() ? 1 : double(batch)) * double(m) * double(n) * double(k);
+  }
 };
 
 // The two problems that write `out` and `z` of a problem that has both.
@@ -294,6 +301,7 @@ inline Problem transposed(const Problem& problem) {
   std::swap(result.m, result.n);
   std::swap(result.input_a, result.input_b);
   result.constant = transposed(problem.constant);
+  result.grouped = swapped_mn(problem.grouped);
   for (const Slot slot : problem.operands.given()) result.reset(slot);
   for (const Slot slot : problem.operands.given())
     result.set(partner(slot), transposed(problem[slot]));
