@@ -43,7 +43,8 @@ constexpr OptionRow kOptions[] = {
     {Option::constant_b, "constant_b", "False", &Arguments::constant_b},
     {Option::types, "types", "None", &Arguments::types},
     {Option::k, "k", "-1", &Arguments::k},
-    {Option::operation, "operation", "None", &Arguments::operation}};
+    {Option::operation, "operation", "None", &Arguments::operation},
+    {Option::accumulate, "accumulate", "False", &Arguments::accumulate}};
 
 static_assert([] {
   for (int i = 0; i < static_cast<int>(std::size(kOptions)); ++i)

@@ -29,6 +29,7 @@ struct Arguments {
   bool one_slice = false;   // of a batch-invariant product
   bool constant_b = false;  // the kernel before does not write b
   bool amax = false;        // of explain and check_layout
+  bool accumulate = false;  // of grouped_mm: adds the product to out
 
   // The packed weight of packed_mm.
   std::int64_t packed_n = 0, group_size = 0;

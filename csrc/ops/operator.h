@@ -22,7 +22,7 @@ struct Call;
 struct CheckedGemm;
 
 // The shapes of a and b that a product takes. check_shapes.cpp has their rules.
-enum class Shapes : std::uint8_t { any, matrices, batches, linear, at_least_matrices };
+enum class Shapes : std::uint8_t { any, matrices, batches, linear, at_least_matrices, grouped };
 
 // An overload of a product. `out` writes into a tensor of the caller. The second result of `with_z`
 // is the argument of the activation; the forward of a call with a gradient uses it.

@@ -91,6 +91,9 @@ inline constexpr Operator kOperators[] = {
     // k: the operands of tcgemm.BinaryTensor. `operation`: "and", "xor" or "pm1".
     product_row("_binary_mm", "tcgemm.binary_mm", Shapes::at_least_matrices, schemas::kBinary, kOut,
                 "b1,b1"),
+    // The products of groups of rows, of columns or of k, whose ends offs has; core/problem.h.
+    product_row("grouped_mm", "tcgemm.grouped_mm", Shapes::grouped, schemas::kGrouped,
+                kOut | kWithZ),
 
     // prepare(w) returns terms_b of GEMMs with b = w.t(): the split-FP32 terms that precision
     // "highest" multiplies on CUDA. It returns an empty tensor if the GEMM reads b itself.

@@ -29,7 +29,8 @@ enum class Option : std::uint8_t {
   constant_b,
   types,
   k,
-  operation
+  operation,
+  accumulate
 };
 
 struct Parameter {
@@ -130,6 +131,11 @@ inline constexpr ParameterList kInt4 =
 inline constexpr ParameterList kBinary =
     kOperandsAB + ParameterList{Parameter{}, option(Option::k), option(Option::operation),
                                 option(Option::kernel, "kernel_name")};
+// `offs`: the ends of the groups.
+inline constexpr ParameterList kGrouped =
+    kOperandsAB + ParameterList{optional(Slot::offs)} + kAddendsOfAll + kOptions +
+    ParameterList{option(Option::out_dtype), option(Option::precision),
+                  option(Option::batch_invariant), option(Option::accumulate)};
 inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),

@@ -64,7 +64,8 @@ const char* layout_name(std::int32_t layout) {
 
 // The storage ends before the tensor does where it was freed or shrunk after the tensor was made.
 // torch checks this only when it makes a view.
-void check_storage(const char* op, const View& view, AtenTensorHandle handle) {
+void check_storage(const char* op, const View& view, std::int64_t element_bytes,
+                   AtenTensorHandle handle) {
   std::int64_t last = 0, stored = 0;
   for (std::int64_t d = 0; d < view.dims; ++d) {
     if (view.sizes[d] == 0) return;
@@ -73,13 +74,40 @@ void check_storage(const char* op, const View& view, AtenTensorHandle handle) {
   std::int64_t offset = 0;
   check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
   check_torch(aoti_torch_get_storage_size(handle, &stored), "get_storage_size");
-  const std::int64_t needed = (offset + last + 1) * bytes(view.dtype);
+  const std::int64_t needed = (offset + last + 1) * element_bytes;
   if (needed <= stored) return;
   fail(op, ": ", view.name, " of shape ", view.shape(), " with strides ",
        Shape{view.strides, view.dims}, " needs a storage of ", needed,
        " bytes, but its storage has ", stored,
        "; untyped_storage().resize_() or set_() took its memory, as FSDP does between its uses ",
        "of a parameter: fill it again, or pass another tensor.");
+}
+
+void bind_address(const char* op, View& view, std::int64_t element_bytes,
+                  const TensorHandle& tensor, bool written) {
+  AtenTensorHandle handle = tensor.get();
+  if (view.device_type == kTorch.meta) {
+    // A meta tensor has no memory: the storage offset replaces the address, whose alignment counts.
+    std::int64_t offset = 0;
+    check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
+    view.address = static_cast<std::uintptr_t>(offset * element_bytes);
+    return;
+  }
+  check_storage(op, view, element_bytes, handle);
+  const void* pointer = nullptr;
+  if (written)
+    pointer = data(tensor);
+  else
+    check_torch(torch_get_const_data_ptr(handle, &pointer), "get_const_data_ptr");
+  view.address = reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+// A contiguous copy on the device of `like`.
+TensorHandle copy_to(const char* what, const TensorHandle& tensor, const View& view,
+                     const View& like) {
+  TensorHandle copy = allocate(what, view.shape(), view.scalar_type, like);
+  check_torch(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
+  return copy;
 }
 
 }  // namespace
@@ -121,21 +149,14 @@ View view_of(const char* op, const char* name, const TensorHandle& tensor, bool 
   view.has_dtype = dtype_of(view.scalar_type, view.dtype);
   if (!view.has_dtype)
     return view;  // the checks reject it; the data of a quantised tensor must not be read
-  if (view.device_type == kTorch.meta) {
-    // A meta tensor has no memory: the storage offset replaces the address, whose alignment counts.
-    std::int64_t offset = 0;
-    check_torch(aoti_torch_get_storage_offset(handle, &offset), "get_storage_offset");
-    view.address = static_cast<std::uintptr_t>(offset * bytes(view.dtype));
-  } else {
-    check_storage(op, view, handle);
-    const void* pointer = nullptr;
-    if (written)
-      pointer = data(tensor);
-    else
-      check_torch(torch_get_const_data_ptr(handle, &pointer), "get_const_data_ptr");
-    view.address = reinterpret_cast<std::uintptr_t>(pointer);
-  }
+  bind_address(op, view, bytes(view.dtype), tensor, written);
   return view;
+}
+
+bool is_int64(const View& view) { return view.scalar_type == aoti_torch_dtype_int64(); }
+
+void bind_int64(const char* op, View& view, const TensorHandle& tensor) {
+  bind_address(op, view, sizeof(std::int64_t), tensor, false);
 }
 
 bool is_cpu(const View& view) { return view.device_type == kTorch.cpu; }
@@ -219,9 +240,13 @@ void* data(const TensorHandle& tensor) {
 }
 
 TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view) {
-  TensorHandle copy = allocate(what, view.shape(), view.scalar_type, view);
-  check_torch(aoti_torch_copy_(copy.get(), tensor.get(), 0), "copy_");
-  return copy;
+  return copy_to(what, tensor, view, view);
+}
+
+TensorHandle host_copy(const char* what, const TensorHandle& tensor, const View& view) {
+  View host;
+  host.device_type = kTorch.cpu;
+  return copy_to(what, tensor, view, host);
 }
 
 TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes) {

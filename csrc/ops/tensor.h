@@ -48,6 +48,10 @@ struct View {
 // `op` is the start of the error. `written`: a lazy clone is materialized first.
 View view_of(const char* op, const char* name, const TensorHandle& tensor, bool written = false);
 
+// True of a tensor of int64, which is in no product; bind_int64 sets its address.
+bool is_int64(const View& view);
+void bind_int64(const char* op, View& view, const TensorHandle& tensor);
+
 bool is_cpu(const View& view);
 bool is_cuda(const View& view);
 bool is_meta(const View& view);
@@ -68,6 +72,8 @@ void* data(const TensorHandle& tensor);
 
 // The same values in a new contiguous tensor, for a view that no strides of a Problem describe.
 TensorHandle contiguous_copy(const char* what, const TensorHandle& tensor, const View& view);
+// The same in the memory of the CPU. Synchronizes with the GPU that the tensor is on.
+TensorHandle host_copy(const char* what, const TensorHandle& tensor, const View& view);
 // A view of the first bytes of a u8 tensor. It keeps the whole storage alive.
 TensorHandle first_bytes(const TensorHandle& tensor, std::int64_t bytes);
 // The first byte of a u8 tensor. Synchronizes with the GPU that the tensor is on.

@@ -1,7 +1,7 @@
 // The order of the checks, and the names of tensors in their errors. The checks are
 // defined in check_packed_weight.cpp, check_subbyte.cpp (int4 and bits),
-// check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_scales.cpp (scales and zero
-// points), check_terms.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
+// check_types.cpp (dtypes, devices, options), check_shapes.cpp, check_grouped.cpp, check_scales.cpp
+// (scales and zero points), check_terms.cpp, check_sparse.cpp (2:4 metadata) and check_out.cpp.
 #include "ops/check/check.h"
 
 namespace tcgemm::ops {
@@ -38,9 +38,11 @@ void check(const Operator& op, const Arguments& arguments, Target target, Checke
   if (target == Target::none) refuse(op, checked);
   if (checked[Slot::packed_b].view) bind_packed_weight(op, arguments, checked);
   if (arguments.types) bind_subbyte(op, arguments, checked);
+  if (arguments.accumulate) check_accumulate(op, arguments, checked);
   check_types(op, arguments, checked);
   check_single_sparse(op, checked);
   check_operand_shapes(op, checked, target);
+  if (checked[Slot::offs].view) check_offs(op, arguments, checked);
   check_epilogue_shapes(op, checked);
   check_scales(op, checked);
   check_terms(op, checked);

@@ -46,10 +46,13 @@ struct CheckedGemm {
   std::int64_t weight_sizes[2], weight_strides[2];
   SubbyteDims subbyte_a, subbyte_b;  // set if the operands are sub-byte
   BinaryOperation binary = BinaryOperation::and_;
+  Axis grouped = Axis::one;      // as in Problem; its groups are the batch
+  std::int64_t offs_stride = 0;  // of offs, in words of 32 bits
 
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
   const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
   Shape shape() const { return {sizes, dims}; }
+  bool has_no_group() const { return grouped != Axis::one && batch[0] == 0; }
   bool empty() const { return std::find(sizes, sizes + dims, 0) != sizes + dims; }
 };
 
@@ -71,7 +74,17 @@ void bind_packed_weight(const Operator& op, const Arguments& arguments, CheckedG
 // Gives the views of sub-byte operands their types, and sizes and strides in elements.
 void bind_subbyte(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
+// Checks that nothing beside a, b and out has a place where out is added to.
+void check_accumulate(const Operator& op, const Arguments& arguments, const CheckedGemm& checked);
+// The dtypes of a, b and offs of a grouped product.
+void check_grouped_types(const Operator& op, const CheckedGemm& checked);
 void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target target);
+// Sets the dimension that is grouped, and the groups as the batch; checks the form of offs.
+void bind_groups(const Operator& op, CheckedGemm& checked);
+// The values of offs on a CPU; on a GPU with TCGEMM_CHECK=1. Binds offs to its words of 32 bits.
+void check_offs(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
+// The bias and the residual of a grouped product.
+void bind_grouped_addends(const Operator& op, CheckedGemm& checked);
 void check_epilogue_shapes(const Operator& op, CheckedGemm& checked);
 // Also sets the strides of the scales: 0 along a dimension that one value serves.
 void check_scales(const Operator& op, CheckedGemm& checked);

@@ -14,7 +14,9 @@ struct DimsRule {
 };
 
 // Takes batches of one size alone, as torch.bmm and torch.baddbmm do.
-bool takes_batches(const Operator& op) { return op.shapes == Shapes::batches; }
+bool takes_batches(const Operator& op) {
+  return op.shapes == Shapes::batches || op.shapes == Shapes::grouped;
+}
 
 DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
   const bool is_a = slot == Slot::a;
@@ -32,6 +34,9 @@ DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
     case Shapes::matrices:
       return {2, 2, is_a ? "a matrix (M, K)" : "a matrix (K, N)",
               "tcgemm.matmul takes vectors and batches, tcgemm.bmm takes batches"};
+    case Shapes::grouped:
+      return {2, 3, is_a ? "a matrix or a batch (G, M, K)" : "a matrix or a batch (G, K, N)",
+              "the first dimension of a batch counts groups"};
     case Shapes::any: break;
   }
   return {1, kMaxDims, "at least a vector (K,)", "multiply by a number with *"};
@@ -63,6 +68,11 @@ void check_dims(const Operator& op, const CheckedGemm& checked) {
     fail(name(op), ": the last dimensions of x and weight must agree, but x has shape ", a.shape(),
          " and weight ", b.shape(), ": K is ", k, " in x and ", k_of_b,
          " in weight; weight is (N, K), so pass weight.t() if yours is stored as (K, N).");
+  if (op.shapes == Shapes::grouped && a.dims == 2 && b.dims == 2)
+    fail(name(op), ": a of shape ", a.shape(), " and b of shape ", b.shape(),
+         " cannot be multiplied: a has ", k, " columns, but b has ", k_of_b,
+         " rows, and the groups are groups of both; pass a.t() if yours is stored as (T, M), and "
+         "b.t() if yours is stored as (N, T).");
   fail(name(op), ": a of shape ", a.shape(), " and b of shape ", b.shape(),
        " cannot be multiplied: a has ", k, " columns (K), but b has ", k_of_b,
        " rows; pass a b with K = ", k, " rows, for example b.mT if yours is stored as (N, K).");
@@ -78,12 +88,15 @@ void check_batch(const Operator& op, CheckedGemm& checked) {
     const std::int64_t size_a = in_a < 0 ? 1 : a.view.sizes[in_a];
     const std::int64_t size_b = in_b < 0 ? 1 : b.view.sizes[in_b];
     checked.batch[d] = size_a == 1 ? size_b : size_a;
-    const bool broadcast = !takes_batches(op) && (size_a == 1 || size_b == 1);
+    const bool broadcast =
+        in_a < 0 || in_b < 0 || (!takes_batches(op) && (size_a == 1 || size_b == 1));
     if (size_a != size_b && !broadcast)
       fail(name(op), ": a of shape ", a.view.shape(), " and b of shape ", b.view.shape(),
            " have different batches: ", size_a, " against ", size_b,
-           takes_batches(op) ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
-                             : ", and neither is 1; use expand or reshape so that they broadcast.");
+           op.shapes == Shapes::grouped ? "; both have a matrix for each group, so use expand."
+           : takes_batches(op)
+               ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
+               : ", and neither is 1; use expand or reshape so that they broadcast.");
   }
 }
 
@@ -180,15 +193,19 @@ void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target targe
     fail_stored_k(op, checked, Slot::b);
   if (!sparse && b.rows != checked.k) fail_k(op, a.view, b.view, checked.k, b.rows);
   check_batch(op, checked);
+  if (op.shapes == Shapes::grouped) bind_groups(op, checked);
   if (target == Target::cuda || target == Target::plan) check_range(op, checked);
 
-  std::copy_n(checked.batch, checked.batch_dims, checked.sizes);
-  checked.dims = checked.batch_dims;
+  // Groups of rows or of columns are parts of one matrix.
+  const bool is_one_matrix = checked.grouped == Axis::m || checked.grouped == Axis::n;
+  checked.dims = is_one_matrix ? 0 : checked.batch_dims;
+  std::copy_n(checked.batch, checked.dims, checked.sizes);
   if (checked.shows_rows) checked.sizes[checked.dims++] = checked.m;
   if (checked.shows_cols) checked.sizes[checked.dims++] = checked.n;
 }
 
 void check_epilogue_shapes(const Operator& op, CheckedGemm& checked) {
+  if (op.shapes == Shapes::grouped) return bind_grouped_addends(op, checked);
   for (const Slot slot : kAddends) {
     CheckedOperand& operand = checked[slot];
     if (!operand.view) continue;

@@ -79,9 +79,22 @@ const char* result_dtypes(DType input) {
   return "torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn or torch.float8_e5m2";
 }
 
+// The dtype of the out that a product is added to.
+DType added_to(const Operator& op, const CheckedGemm& checked) {
+  const View& out = checked[Slot::out].view;
+  const DType input = checked[Slot::a].view.dtype;
+  const bool is_float =
+      out.dtype == DType::f16 || out.dtype == DType::bf16 || out.dtype == DType::f32;
+  if (out.has_dtype && (input == DType::f64 ? out.dtype == DType::f64 : is_float)) return out.dtype;
+  fail(name(op), ": out is ", type_name(out), ", but with accumulate=True and operands of ",
+       type_name(input), " it must be ",
+       input == DType::f64 ? "torch.float64" : "torch.float16, torch.bfloat16 or torch.float32",
+       "; pass an out of such a dtype.");
+}
+
 void check_result_type(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   const DType input = checked[Slot::a].view.dtype;
-  checked.out_dtype = default_result(input);
+  checked.out_dtype = arguments.accumulate ? added_to(op, checked) : default_result(input);
   if (!arguments.out_dtype) return;
   const bool is_dtype = dtype_of(*arguments.out_dtype, checked.out_dtype);
   if (is_dtype && can_return(input, checked.out_dtype)) return;
@@ -166,6 +179,7 @@ void check_integers(const Operator& op, const Arguments& arguments, const Checke
 
 void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   check_devices(op, checked);
+  if (op.shapes == Shapes::grouped) check_grouped_types(op, checked);
   check_operand_types(op, checked);
   check_precision(op, arguments, checked);
   check_result_type(op, arguments, checked);

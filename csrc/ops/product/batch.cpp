@@ -91,7 +91,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
     StridedDim outer{checked.batch[d], {}};
     for (const Slot slot : kBatchedSlots)
       outer.stride[slot] = batch_stride(checked[slot], d, checked.batch_dims);
-    if (batched.loop_dims == 0 && shares_b(outer) &&
+    if (batched.loop_dims == 0 && checked.grouped == Axis::one && shares_b(outer) &&
         merge(rows, outer, checked[Slot::scale_a].shift_row))
       continue;
     if (batched.loop_dims > 0 && merge(batched.loop[batched.loop_dims - 1], outer)) continue;
@@ -129,6 +129,7 @@ void collapse(const CheckedGemm& checked, double alpha, double beta, BatchedProb
   p.as_prepared = checked.as_prepared;
   p.activation = checked.activation;
   p.binary = checked.binary;
+  p.grouped = checked.grouped;
   p.alpha = alpha;
   p.beta = beta;
 }
@@ -139,6 +140,7 @@ void make_problems(const Operator& op, const CheckedGemm& checked, const Argumen
   bind_terms(op, checked, batched.problem);
   bind_sparse(checked, batched.problem);
   set_packed_weight(checked, batched.problem);
+  if (arguments.accumulate) batched.problem.set(Slot::c, batched.problem[Slot::out]);
   if (arguments.constant_b) batched.problem.constant = ConstantOperand::b;
   batched.problem.batch_invariant = arguments.batch_invariant || is_batch_invariant();
   batched.problem.one_slice = arguments.one_slice;

@@ -35,10 +35,15 @@ Results compute(const Call& call, const Arguments& arguments, CheckedGemm& check
     if (amax) zero(amax);
     return {std::move(out), std::move(z), std::move(amax)};
   }
+  if (checked.has_no_group()) {
+    if (!arguments.accumulate) zero(out ? out : arguments[Slot::out]);
+    if (z) zero(z);
+    return {std::move(out), std::move(z), std::move(amax)};
+  }
   BatchedProblem batched;
   make_problems(op, checked, arguments, batched);
   TensorHandle copied;
-  if (call.backend.target == Target::cuda && arguments[Slot::out] &&
+  if (call.backend.target == Target::cuda && arguments[Slot::out] && !arguments.accumulate &&
       plan::copies_result(batched.problem, arguments.filter())) {
     copied = allocate_result(op, Slot::out, checked);
     batched = {};

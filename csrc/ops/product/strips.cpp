@@ -12,7 +12,14 @@ Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t ex
     if (operand_row(slot).cols == axis) offset += (first >> x.shift_col) * x.stride_col;
     x.address += bytes_of(offset, x.dtype);
   }
-  (axis == Axis::m ? problem.m : problem.n) = extent;
+  (axis == Axis::m ? problem.m : axis == Axis::n ? problem.n : problem.k) = extent;
+  return problem;
+}
+
+Problem matrices_of(Problem problem, std::int64_t first, std::int64_t count) {
+  for (const Slot slot : problem.operands.given() & kBatchedSlots)
+    problem[slot].address += bytes_of(first * problem[slot].stride_batch, problem[slot].dtype);
+  problem.batch = count;
   return problem;
 }
 
@@ -34,10 +41,8 @@ Problem Strips::operator[](std::int64_t index) const {
   if (count() == 1) return problem_;
   const std::int64_t strips = ceil_div(problem_.m, rows_);
   const std::int64_t matrix = index / strips * matrices_, row = index % strips * rows_;
-  Problem part = strip_of(problem_, Axis::m, row, std::min(rows_, problem_.m - row));
-  part.batch = std::min(matrices_, problem_.batch - matrix);
-  for (const Slot slot : part.operands.given() & kBatchedSlots)
-    part[slot].address += bytes_of(matrix * part[slot].stride_batch, part[slot].dtype);
+  Problem part = matrices_of(problem_, matrix, std::min(matrices_, problem_.batch - matrix));
+  part = strip_of(part, Axis::m, row, std::min(rows_, problem_.m - row));
   part.amax_continues |= index > 0;
   return part;
 }

@@ -1,4 +1,4 @@
-// Parts of a product: some rows or columns of the result, or some matrices of the batch.
+// Parts of a product: some rows or columns of the result, some of k, or some matrices of the batch.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,12 @@
 
 namespace tcgemm::ops {
 
-// Rows (Axis::m) or columns (Axis::n) of the result from `first` on. Where one scale serves several
-// of them, `first` is a multiple of their number.
+// Rows (Axis::m) or columns (Axis::n) of the result from `first` on, or the result of some of k
+// (Axis::k). Where one scale serves several of them, `first` is a multiple of their number.
 Problem strip_of(Problem problem, Axis axis, std::int64_t first, std::int64_t extent);
+
+// Some matrices of the batch.
+Problem matrices_of(Problem problem, std::int64_t first, std::int64_t count);
 
 // The parts of a batch-invariant product whose sums of slices of k are too large for one workspace:
 // some matrices of the batch, or some rows of one matrix. No bit depends on them. The product must

@@ -5,6 +5,7 @@
 
 #include "cpu/activation_backward.h"
 #include "cpu/dense.h"
+#include "cpu/orient.h"
 #include "cpu/pack_weight.h"
 #include "cpu/packed_weight.h"
 #include "cpu/quantize.h"
@@ -95,9 +96,45 @@ void run_sparse(const BatchedProblem& batched, const CheckedGemm& checked) {
               });
 }
 
+// Writes zeros in place of the result and of z.
+void write_zeros(Problem problem, const cpu::Parallel& parallel) {
+  for (const Slot slot : problem.operands.given() & kAddends) problem.reset(slot);
+  problem.k = 0;
+  problem.alpha = 1;
+  problem.activation = Activation::none;
+  cpu::gemm(without_z(problem), parallel);
+  if (problem.has(Slot::z)) cpu::gemm(only_z(problem), parallel);
+}
+
+// Each group is a product of its own. `offs` is ascending and ends within the tensor.
+void run_grouped(const Problem& p) {
+  const cpu::Parallel parallel = torch_threads();
+  const bool accumulates = p.has(Slot::c);
+  std::int64_t first = 0;
+  for (std::int64_t g = 0; g < p.batch; ++g) {
+    const std::int64_t end =
+        *static_cast<const std::int32_t*>(cpu::element(p[Slot::offs], 0, g, 0));
+    Problem group = strip_of(matrices_of(p, g, 1), p.grouped, first, end - first);
+    group.reset(Slot::offs);
+    group.grouped = Axis::one;
+    if (group.k > 0 || p.grouped != Axis::k)
+      cpu::gemm(group, parallel);
+    else if (!accumulates)
+      write_zeros(group, parallel);
+    first = end;
+  }
+  if (accumulates || p.grouped == Axis::k) return;
+  const std::int64_t extent = p.grouped == Axis::m ? p.m : p.n;
+  Problem rest = strip_of(p, p.grouped, first, extent - first);
+  rest.batch = 1;
+  write_zeros(rest, parallel);
+}
+
 void run_gemm(const BatchedProblem& batched, const CheckedGemm& checked, const Arguments&) {
   const Problem& p = batched.problem;
-  if (p.has_packed_weight())
+  if (p.is_grouped())
+    run_grouped(p);
+  else if (p.has_packed_weight())
     run_packed(batched, checked[Slot::a].view);
   else if (p.is_sparse())
     run_sparse(batched, checked);
