@@ -28,7 +28,7 @@ enum class Slot : std::uint8_t {
   sparse_b,
   packed_a,  // a packed weight in the place of operand a, which has no memory then
   packed_b,
-  offs,      // the ends of the groups of a grouped product (Problem::grouped)
+  offs,  // the ends of the groups of a grouped product (Problem::grouped)
   amax,
   z,  // the argument of the activation, rounded to the dtype of the result
   out,
