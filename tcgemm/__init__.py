@@ -1,6 +1,7 @@
 """tcgemm: hand-written Tensor Core matrix products as PyTorch operators.
 
 tcgemm.mm, bmm, matmul, addmm, baddbmm, linear  products with a fused epilogue
+tcgemm.grouped_mm                               groups of rows, each with its own matrix
 tcgemm.prepare                                  splits a float32 weight once for many products
 tcgemm.quantize, dequantize                     8-bit values and their scales
 tcgemm.quantized_linear                         multiplies in 8 bits; its gradients have 16 bits
@@ -42,6 +43,7 @@ with _library.every_operator():
     from tcgemm.operands.sparse import SparseTensor24, compress24, prune24
     from tcgemm.ops.explanation import check_layout, explain
     from tcgemm.ops.functional import addmm, baddbmm, bmm, linear, matmul, mm
+    from tcgemm.ops.grouped import grouped_mm
     from tcgemm.ops.invariance import batch_invariant
     from tcgemm.ops.prepared import Prepared, prepare
     from tcgemm.ops.tuned import load_when_cuda_starts
@@ -76,6 +78,7 @@ __all__ = [
     "constant_weights",
     "dequantize",
     "explain",
+    "grouped_mm",
     "info",
     "linear",
     "matmul",

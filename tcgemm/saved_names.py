@@ -24,6 +24,7 @@ from tcgemm.operands.quant.quantize import dequantize, quantize
 from tcgemm.operands.sparse import SparseTensor24, compress24, prune24
 from tcgemm.operands.sparse import tensor as sparse_tensor
 from tcgemm.ops import explanation, functional, invariance, prepared
+from tcgemm.ops.grouped import grouped_mm
 from tcgemm.ops.operators import PLAIN
 from tcgemm.override import use
 
@@ -43,6 +44,7 @@ WRITTEN = (
 )
 PUBLIC: dict[str, Any] = {
     **{op.name: getattr(functional, op.name) for op in PLAIN},
+    "grouped_mm": grouped_mm,
     "check_layout": explanation.check_layout,
     "explain": explanation.explain,
     "batch_invariant": invariance.batch_invariant,

@@ -58,7 +58,7 @@ from tcgemm.ops.operators import ALL, WITH_Z, Operator
 _grad_enabled = torch.is_grad_enabled
 
 
-def _pre_activation(op, epilogue, a, b, c, bias):
+def pre_activation(op: Operator, epilogue: Epilogue, a: Any, b: Any, c: Any, bias: Any) -> Any:
     """z, in the accumulator's precision."""
     epilogue = epilogue._replace(activation=None, out_dtype=accumulator(a.dtype))
     return calls.run(op.before_activation(), a, b, c, bias, None, epilogue)
@@ -167,7 +167,7 @@ class Gemm(SingleLevelFunction):
         sums = None
         if g is not None:
             if z is None and activation is not None:
-                z = _pre_activation(op, epilogue, a, b, c, bias)
+                z = pre_activation(op, epilogue, a, b, c, bias)
             sum_dtype = None if gz is not None or spec_bias is None else spec_bias.row_sum_dtype(g)
             # The products round gz to the dtype of their operands. c, the scales and sums that the
             # pass does not make take it before.
@@ -198,16 +198,20 @@ class Gemm(SingleLevelFunction):
         """The tangent of the result from the tangents of the operands."""
         if not ctx.differentiable:
             return (None, None) if ctx.amax else None
-        # apply() hides all tangents, but the result has tangents of outer functorch levels. The
-        # level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
+        # apply() hides all tangents, but the result has tangents of outer functorch levels.
         with forward_gradients(True):
-            a, b, c, bias, _output, *constants = (
-                None if tensor is None else unpack_dual(tensor, level=0)[0]
-                for tensor in ctx.saved_tensors
-            )
-            op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
+            op, a, b, c, bias = primals(ctx)
             tangent = _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual)
         return (tangent, None) if ctx.amax else tangent
+
+
+def primals(ctx: Any) -> tuple[Operator, Any, Any, Any, Any]:
+    """(op, a, b, c, bias) of forward, without the tangents of this level."""
+    # The level is always 0; forward_ad.unpack_dual does not know of it in a compiled graph.
+    a, b, c, bias, _output, *constants = (
+        None if tensor is None else unpack_dual(tensor, level=0)[0] for tensor in ctx.saved_tensors
+    )
+    return ctx.op.with_constants(constants[: len(ctx.op.constants)]), a, b, c, bias
 
 
 def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
@@ -233,7 +237,7 @@ def _tangent(ctx, op, a, b, c, bias, ta, tb, tc, tbias, tresidual):
         tz = tz + tbias.to(wide)
     tangent = op.lower(tz, *dims)
     if epilogue.activation is not None:
-        z = _pre_activation(op, epilogue, a, b, c, bias)
+        z = pre_activation(op, epilogue, a, b, c, bias)
         tangent = fused_backward.composed(tangent, z, epilogue.activation)
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
@@ -317,9 +321,9 @@ def _node(name: str, base: type[Gemm]) -> Any:
     return type("Tcgemm" + "".join(map(str.capitalize, words)), (base,), {"__doc__": base.__doc__})
 
 
-def register(op: Operator) -> None:
-    """Makes the Function above the Autograd kernel of an operator."""
-    calls.nodes[op.name], plain = _node(op.name, Gemm), _node(op.name, PlainGemm)
+def register(op: Operator, base: type[Gemm] = Gemm) -> None:
+    """Makes a Function, that above or one derived from it, the Autograd kernel of an operator."""
+    calls.nodes[op.name], plain = _node(op.name, base), _node(op.name, PlainGemm)
     calls.plain_calls[op.name] = plain.apply
     _registrations.impl(op.name, _autograd_kernel(op), "Autograd")
 

@@ -86,7 +86,7 @@ def gemm(
             return op.run(a, b, c, bias, residual, epilogue)
         return calls.call(op, a, b, c, bias, residual, epilogue)
     except RuntimeError as error:
-        refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
+        refused = clearer_error(op, error, _named(op, a, b, c, bias, residual, out), epilogue)
         if refused is None:
             raise
         raise refused from None
@@ -114,7 +114,7 @@ def scaled_gemm(
     try:
         return _as_matrices(op, out, a, b, c, bias, residual, epilogue, scales, amax, terms)
     except RuntimeError as error:
-        refused = _refusal(op, error, (a, b, c, bias, residual, out), epilogue)
+        refused = clearer_error(op, error, _named(op, a, b, c, bias, residual, out), epilogue)
         if refused is None:
             raise
         raise refused from None
@@ -238,7 +238,7 @@ def into(
 
 def _overridden(function, op, a, b, c, bias, residual, out, epilogue, scales, amax):
     """Hands the call to the tensors' own __torch_function__. NotImplemented: no tensor has one."""
-    tensors = _tensors_of(a, b, c, bias, residual, out, *scales)
+    tensors = tensors_of(a, b, c, bias, residual, out, *scales)
     if not has_torch_function(tensors):
         return NotImplemented
     first = (c, a, b) if op.adds_c else (a, b, bias) if op is LINEAR else (a, b)
@@ -250,7 +250,7 @@ def _overridden(function, op, a, b, c, bias, residual, out, epilogue, scales, am
     return handle_torch_function(function, tensors, *first, **keywords)
 
 
-def _tensors_of(*arguments):
+def tensors_of(*arguments: Any) -> list[Any]:
     """The arguments that torch may dispatch by: an Operand has its own function instead."""
     return [argument for argument in arguments if not isinstance(argument, Operand)]
 
@@ -296,8 +296,11 @@ def amax_with_out(function: str) -> RuntimeError:
     )
 
 
-def _refusal(op, error, tensors, epilogue):
-    """The error to raise for one that a call of an operator raised; None: that one."""
+def clearer_error(
+    op: Operator, error: RuntimeError, tensors: Mapping[str, Any], epilogue: Epilogue
+) -> Exception | None:
+    """The error to raise for one that a call of an operator with these tensors, by their names,
+    raised; None: that one."""
     if _compiling():
         return None
     if isinstance(error, NotImplementedError):
@@ -307,7 +310,7 @@ def _refusal(op, error, tensors, epilogue):
 
 def _nested(op, tensors):
     """The error for nested tensors, the only tensors for which the dispatcher finds no kernel."""
-    for name, tensor in _named(op, *tensors).items():
+    for name, tensor in tensors.items():
         if tensor is not None and tensor.is_nested:
             return RuntimeError(
                 f"tcgemm.{op.name}: {name} is a nested tensor, but every operand must be a dense, "

@@ -130,13 +130,16 @@ _TIED = ("terms_b", "sparse_a", "sparse_b", "k")
 
 
 def register(
-    op: Operator, shape: Callable[..., Any] = _result_shape, any_extents: bool = True
+    op: Operator,
+    shape: Callable[..., Any] = _result_shape,
+    any_extents: bool = True,
+    function: str = "tcgemm",
 ) -> None:
     """Registers the fakes of all overloads of an operator that multiplies.
 
-    shape(op, arguments by name) is the shape of its result. any_extents: see check_call.
+    shape(op, arguments by name) is the shape of its result. any_extents: see check_call. function:
+    its name in errors; "tcgemm" if every function calls the operator.
     """
-    function = f"tcgemm.{op.name}" if op in PLAIN else "tcgemm"  # every function calls the others
 
     def check_operands(overload: Any, args: Any, kwargs: Any) -> dict[str, Any]:
         arguments = op.arguments(args, kwargs)
@@ -203,7 +206,7 @@ _GENERAL = Operator("_gemm")
 _GENERAL.positional = ("a", "b", *ADDENDS)
 WITH_OUT = [op for op in (*ALL, _GENERAL) if op.out is not None]
 for _op in (*ALL, _GENERAL):
-    register(_op)
+    register(_op, function=f"tcgemm.{_op.name}" if _op in PLAIN else "tcgemm")
 implement(torch.ops.tcgemm.prepare.default, _prepare, any_extents=True)
 implement(torch.ops.tcgemm._sum_rows.default, _sum_rows, any_extents=True)
 implement(torch.ops.tcgemm._activation_backward.default, _activation_backward, any_extents=True)

@@ -7,6 +7,8 @@ its weights are pruned. quantize, prepare and the 2:4 conversions count nothing.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -14,20 +16,24 @@ from tcgemm.ops.after_import import after_import
 from tcgemm.ops.operators import ALL, Operator
 
 
-def count(op: Operator) -> None:
-    """Registers the formula of an operator: 2 * K for each element of its result."""
+def _of_result(op, arguments, out):
+    """2 * K for each element of the result."""
+    # The values of a 2:4 operand have fewer columns than K.
+    k = (
+        arguments["b"].shape[-2]
+        if arguments.get("sparse_a") is not None
+        else arguments["a"].shape[-1]
+    )
+    return 2 * math.prod(out.shape) * k * op.per_byte
+
+
+def count(op: Operator, flops: Callable[..., Any] = _of_result) -> None:
+    """Registers the formula of an operator: flops(op, arguments by name, its result)."""
 
     def formula(*args, out_val=None, **kwargs):
         arguments = op.arguments(args, kwargs)
         out = arguments["out"] if out_val is None else out_val
-        out = out[0] if isinstance(out, tuple | list) else out
-        # The values of a 2:4 operand have fewer columns than K.
-        k = (
-            arguments["b"].shape[-2]
-            if arguments.get("sparse_a") is not None
-            else arguments["a"].shape[-1]
-        )
-        return 2 * math.prod(out.shape) * k * op.per_byte
+        return flops(op, arguments, out[0] if isinstance(out, tuple | list) else out)
 
     def register(flop_counter):
         packet = getattr(torch.ops.tcgemm, op.name)

@@ -7,6 +7,7 @@ nothing. Without these kernels it raises an internal error, and the process abor
 import torch
 
 from tcgemm.ops.fake import WITH_OUT
+from tcgemm.ops.operators import Operator
 
 _library = torch.library.Library("tcgemm", "FRAGMENT")  # owns the registrations
 
@@ -23,12 +24,17 @@ def _kernel(overload):
         kwargs = {name: _resolved(value) for name, value in kwargs.items()}
         if not out.is_neg():
             return overload(*args, **kwargs, out=out)
-        result = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+        result = out.resolve_neg()  # grouped_mm may add to its values
         overload(*args, **kwargs, out=result)
         out.copy_(result)
 
     return run
 
 
+def register(op: Operator) -> None:
+    """Gives the overload .out of an operator its kernel for such tensors."""
+    _library.impl(f"{op.name}.out", _kernel(op.out), "Negative")
+
+
 for _op in WITH_OUT:
-    _library.impl(f"{_op.name}.out", _kernel(_op.out), "Negative")
+    register(_op)

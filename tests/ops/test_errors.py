@@ -3,7 +3,8 @@
 A row is: a call, and pieces of the sentence in their order - the tensor's name, what was expected,
 what came, and how to mend it. The rows of scales, integers, precision and quantize are
 in scaled_errors.py, the rows of structured sparsity in sparse_errors.py, of packed weights in
-packed_weight_errors.py, of int4 and bits in subbyte_errors.py.
+packed_weight_errors.py, of int4 and bits in subbyte_errors.py, of grouped products in
+grouped_errors.py.
 """
 
 import re
@@ -16,6 +17,7 @@ from tcgemm import _library, info
 
 from support import (
     backward_errors,
+    grouped_errors,
     packed_weight_errors,
     programs,
     scaled_errors,
@@ -421,6 +423,7 @@ def test_every_error_message_has_a_test():
     """Every longer literal of every fail(...) in csrc/ops stands in a sentence of the table."""
     other_rows = (*scaled_errors.TABLE, *sparse_errors.TABLE)
     other_rows += (*backward_errors.TABLE, *subbyte_errors.TABLE, *packed_weight_errors.TABLE)
+    other_rows += (*grouped_errors.TABLE,)
     messages = [error_message(param.values[0]) for param in (*TABLE, *other_rows)]
     calls = 0
     for path in sorted(SOURCES.rglob("*.cpp")):

@@ -281,6 +281,7 @@ PUBLIC = (
         "constant_weights",
         "dequantize",
         "explain",
+        "grouped_mm",
         "info",
         "nn",
         "pack_weight",

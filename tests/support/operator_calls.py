@@ -37,6 +37,13 @@ EPILOGUE = {"bias": (f32, N), "residual": (f32, M, N)}
 ADDENDS = {"c": (f32, M, N), **EPILOGUE}
 PRODUCT = {"a": (f32, M, K), "b": (f32, K, N), **EPILOGUE}
 BATCHED = {"a": (f32, 2, M, K), "b": (f32, 2, K, N), **EPILOGUE}
+GROUPED = {
+    "a": (f32, M, K),
+    "b": (f32, 2, K, N),
+    "offs": (s32, 2),
+    "bias": (f32, 2, N),
+    "residual": (f32, M, N),
+}
 SCALED = {
     "a": (s8, M, K),
     "b": (s8, K, N),
@@ -68,6 +75,7 @@ CALLS = {
     "matmul": (PRODUCT, {}),
     "addmm": ({"c": (f32, M, N), **PRODUCT}, {}),
     "linear": ({"x": (f32, M, K), "weight": (f32, N, K), **EPILOGUE}, {}),
+    "grouped_mm": (GROUPED, {}),
     "_gemm": ({**PRODUCT, "c": (f32, M, N)}, {}),
     "scaled_mm": (SCALED, {"out_dtype": torch.float32}),
     "scaled_mm_amax": (SCALED, {"out_dtype": torch.float32}),
@@ -89,7 +97,7 @@ CALLS = {
     ),
     "gather24": ({"w": (f32, N, K), "metadata": (u8, N, K // 8)}, {"pattern": "1:2"}),
 }
-_OUT = (*(op.name for op in PLAIN), "_gemm", "scaled_mm", "packed_mm")
+_OUT = (*(op.name for op in PLAIN), "grouped_mm", "_gemm", "scaled_mm", "packed_mm")
 WITH_OUT = tuple(call for call in CALLS if call in _OUT)
 ROWS = [(call, name) for call, (tensors, _) in CALLS.items() for name in tensors]
 IDS = [f"{call}-{name}" for call, name in ROWS]
