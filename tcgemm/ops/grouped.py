@@ -187,22 +187,28 @@ def grouped_mm(
             out=out,
             accumulate=accumulate,
         )
-    named = dict(zip(("a", "b", "offs", "bias", "residual", "out"), given, strict=True))
     if not dispatch.all_tensors(OPERATOR, *given):
-        raise dispatch.no_tensor("grouped_mm", named)
-    check_flag("grouped_mm", "accumulate", accumulate)
-    check_flag("grouped_mm", "batch_invariant", batch_invariant)
-    alpha = number("grouped_mm", "alpha", alpha)
-    options = (activation, alpha, 1.0, out_dtype, None, precision, bool(batch_invariant))
+        raise dispatch.no_tensor("grouped_mm", _named(given))
+    if type(alpha) is not float:
+        alpha = number("grouped_mm", "alpha", alpha)
+    for name, value in (("accumulate", accumulate), ("batch_invariant", batch_invariant)):
+        if type(value) is not bool:
+            check_flag("grouped_mm", name, value)
+    flag = bool(batch_invariant)
+    options: tuple[Any, ...] = (activation, alpha, 1.0, out_dtype, None, precision, flag)
     epilogue = shared(Epilogue(*options))
     call = Grouped(offs, bool(accumulate))
     try:
         return _call(call, a, b, bias, residual, out, epilogue)
     except RuntimeError as error:
-        clearer = dispatch.clearer_error(call, error, named, epilogue)
+        clearer = dispatch.clearer_error(call, error, _named(given), epilogue)
         if clearer is None:
             raise
         raise clearer from None
+
+
+def _named(tensors) -> dict[str, Any]:
+    return dict(zip(("a", "b", "offs", "bias", "residual", "out"), tensors, strict=True))
 
 
 def _call(call, a, b, bias, residual, out, epilogue):

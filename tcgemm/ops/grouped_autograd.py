@@ -89,13 +89,14 @@ class GroupedGemm(Gemm):
     ) -> tuple[Tensor | None, ...]:
         """The gradients of forward's arguments after ctx."""
         gradients: list[Tensor | None] = [None] * 7
-        gz = others[0] if ctx.keeps_z else None  # of z itself, in a second derivative
+        gz: Any = others[0] if ctx.keeps_z else None  # of z itself, in a second derivative
         a, b, _c, bias, z, *constants = ctx.saved_tensors
-        op = ctx.op.with_constants(constants[: len(ctx.op.constants)])
+        op = ctx.op.with_constants(constants[:1])
+        offs = constants[0]
         spec_a, spec_b, _c, spec_bias, spec_residual = ctx.specs
         epilogue, dims = ctx.epilogue, ctx.dims
         if g is not None and spec_residual is not None:
-            gradients[5] = spec_residual.reduce(_in_groups(g, *op.constants, dims))
+            gradients[5] = spec_residual.reduce(_in_groups(g, offs, dims))
         if (g is None and gz is None) or spec_a is spec_b is spec_bias is None:
             return tuple(gradients)
 
@@ -109,8 +110,7 @@ class GroupedGemm(Gemm):
             gz = before if gz is None else before + gz
         if spec_bias is not None:
             gradients[4] = _bias_gradient(op, gz, dims, spec_bias, epilogue)
-        a, b, precision = op.grad_operands(a, b, epilogue.precision)
-        epilogue = epilogue.with_precision(precision)
+        epilogue = epilogue.with_precision(op.grad_operands(a, b, epilogue.precision)[2])
         if spec_a is not None:
             gradients[1] = _gradient(op, gz.to(b.dtype), b.mT, spec_a, epilogue)
         if spec_b is not None:
@@ -133,13 +133,12 @@ def _tangent(ctx, op, a, b, bias, ta, tb, tbias, tresidual):
     epilogue, dims = ctx.epilogue, ctx.dims
     shape, dtype = ctx.output
     wide = accumulator(a.dtype)
-    factor_a, factor_b, precision = op.grad_operands(a, b, epilogue.precision)
-    factors = epilogue.with_precision(precision)
+    factors = epilogue.with_precision(op.grad_operands(a, b, epilogue.precision)[2])
     tangent = a.new_zeros(shape, dtype=wide)
     if ta is not None:
-        tangent = tangent + _product(op, ta.to(factor_b.dtype), factor_b, factors, wide)
+        tangent = tangent + _product(op, ta.to(b.dtype), b, factors, wide)
     if tb is not None:
-        tangent = tangent + _product(op, factor_a, tb.to(factor_a.dtype), factors, wide)
+        tangent = tangent + _product(op, a, tb.to(a.dtype), factors, wide)
     if tbias is not None:
         tangent = tangent + _bias_rows(op, tbias, dims, epilogue, shape[0]).to(wide)
     if epilogue.activation is not None:
@@ -148,5 +147,5 @@ def _tangent(ctx, op, a, b, bias, ta, tb, tbias, tresidual):
     if tresidual is not None:
         tangent = tangent + tresidual.to(wide)
     if tbias is not None or tresidual is not None:
-        tangent = _in_groups(tangent, *op.constants, dims)
+        tangent = _in_groups(tangent, op.constants[0], dims)
     return tangent.to(dtype)

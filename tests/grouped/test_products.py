@@ -213,9 +213,9 @@ def test_accumulate_adds_in_float32_and_rounds_once(kind, out_dtype, device):
     call = make_call(kind, UNEVEN, BF16, device)
     before = torch.randn(call.shape, device="cpu").to(device, out_dtype)
     out = before.clone()
-    assert call.run(grouped_mm, out=out, accumulate=True, alpha=0.75) is out
+    assert call.run(grouped_mm, out=out, accumulate=True, alpha=0.5) is out
     # The same sum as a product with a residual; what has no group keeps its bits.
-    added = call._replace(residual=before).run(grouped_mm, out_dtype=out_dtype, alpha=0.75)
+    added = call._replace(residual=before).run(grouped_mm, out_dtype=out_dtype, alpha=0.5)
     inside = call.loop(lambda a, b, bias, residual: 1, added).bool()
     assert same_bits(out, torch.where(inside, added, before))
     assert inside.any() and inside.all() == (kind == "batch")
