@@ -56,7 +56,7 @@ CpuFeatures active_cpu_features();
 // instruction set nor the number of threads.
 //
 // Any strides are valid, and 0 for operands that are only read. `out` must share no memory with
-// them.
+// them, but may be c itself.
 void gemm(const Problem& problem, const Parallel& parallel);
 void gemm(const Problem& problem, const Parallel& parallel, CpuFeatures features);
 

@@ -74,7 +74,7 @@ void bind_packed_weight(const Operator& op, const Arguments& arguments, CheckedG
 // Gives the views of sub-byte operands their types, and sizes and strides in elements.
 void bind_subbyte(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
-// Checks that nothing beside a, b and out has a place where out is added to.
+// With accumulate=True there is an out, and nothing but the product is added to it.
 void check_accumulate(const Operator& op, const Arguments& arguments, const CheckedGemm& checked);
 // The dtypes of a, b and offs of a grouped product.
 void check_grouped_types(const Operator& op, const CheckedGemm& checked);
