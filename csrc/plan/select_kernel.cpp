@@ -289,6 +289,10 @@ bool Search::may_compute(const OrientedProblem& oriented, const GemmConfig& conf
   if (!holds(code_, config.arch)) return false;
   if (config.uses_tma() && !can_load(oriented, config.layout)) return false;
   if (config.has_packed_weight() && !is_newest(config.arch)) return false;
+  // FP8 sums of mma.sync have other bits than those of wgmma, which reads these operands as they
+  // are. So the epilogue, which has a share in the time, must not decide between the two.
+  const bool reads_both = problem.k > 0 && !oriented.may_copy_a && !oriented.may_copy_b;
+  if (is_fp8(config.input) && reads_both && !is_newest(config.arch)) return false;
   if (!filter_.empty() && !is_wanted(config)) return false;
   if (config.has_packed_weight() &&
       !problem.has(config.is_gemv() ? Slot::packed_b : Slot::packed_a))
@@ -337,7 +341,7 @@ double Search::pass_time(const OrientedProblem& oriented, int choice) const {
   return microseconds;
 }
 
-// Hopper has kernels of its own for packed weights. A filter can ask for the kernels of sm_80.
+// Hopper has kernels of its own. A filter can ask for those of sm_80 and sm_89.
 bool Search::is_newest(Arch arch) const {
   return arch == Arch::sm90a || !holds(code_, Arch::sm90a) ||
          filter_.find(name(arch)) != std::string_view::npos;

@@ -158,3 +158,18 @@ def test_a_named_kernel_may_swap():
     ):
         fields = plan(64, 96, 256, kernel=f"sm90a_{name}", out=(0, 1, 64), **types, **scales)
         assert fields["swap_ab"]
+
+
+@pytest.mark.parametrize("types", [("e5m2", "e5m2"), ("e4m3", "e5m2"), ("e4m3", "e4m3")], ids=str)
+@pytest.mark.parametrize("shape", [(67, 42, 96), (5, 300, 64), (130, 24, 256), (33, 65, 512)])
+def test_an_epilogue_does_not_choose_between_wgmma_and_mma_sync(shape, types):
+    """FP8 sums of the two have different bits. 67x42x96 once had one kernel without a scale, and
+    the other one with it."""
+    m, n, k = shape
+    dtypes = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+    a = torch.empty(m, k, dtype=dtypes[types[0]], device="meta")
+    b = torch.empty(n, k, dtype=dtypes[types[1]], device="meta").t()
+    one, bias = torch.empty((), device="meta"), torch.empty(n, device="meta")
+    for options in ({}, {"scale_b": one}, {"bias": bias}, {"bias": bias, "activation": "gelu"}):
+        kernel = tcgemm.explain(a, b, device="H200", **options).kernel
+        assert kernel.startswith("sm90a_"), (options, kernel)
