@@ -135,6 +135,26 @@ inline constexpr ConfigFamily kFamilies[] = {
     {sm90a, thin, kF32, kSm90Thin},
     {sm90a, tf32x2, kF32Sums, kSm90Tf32x2, kKMajorB},
     {sm90a, block_scaled, kE4m3, kSm90BlockScaled},
+    {sm90a, dense, kBf16, kSm90Grouped, kKMajorA},
+    {sm90a, dense, kF16, kSm90Grouped, kKMajorA},
+    {sm90a, dense, kTf32, kSm90Grouped},
+    {sm90a, dense, kBf16, kSm90GroupedK, only(Layout::TN) | only(Layout::NT)},
+    {sm90a, dense, kF16, kSm90GroupedK, only(Layout::TN) | only(Layout::NT)},
+    {sm90a, dense, kTf32, kSm90GroupedK},
+    {sm80, dense, kBf16, kSm80Grouped, kKMajorA},
+    {sm80, dense, kF16, kSm80Grouped, kKMajorA},
+    {sm80, dense, kTf32, kSm80Grouped},
+    {sm80, fp64, kF64, kSm80GroupedFew},
+    {sm80, dense, kBf16, kSm80GroupedK, only(Layout::NT)},
+    {sm80, dense, kF16, kSm80GroupedK, only(Layout::NT)},
+    {sm80, dense, kBf16, kSm80GroupedKFew},
+    {sm80, dense, kF16, kSm80GroupedKFew},
+    {sm80, dense, kTf32, kSm80GroupedKFew},
+    {sm80, fp64, kF64, kSm80GroupedKFew},
+    {sm90a, fp64, kF32, kSm90GroupedF32, only(Layout::TN) | only(Layout::NN)},
+    {sm90a, fp64, kF32, kSm90GroupedKF32, only(Layout::TN) | only(Layout::NT)},
+    {sm90a, fp64, kF64, kSm90GroupedF64},
+    {sm90a, fp64, kF64, kSm90GroupedKF64},
 };
 
 // Columns of MN-major b come in boxes of 64.
@@ -156,7 +176,8 @@ constexpr bool is_sample(const ConfigFamily& family, const Operands& operands,
   };
   const auto is_alike = [&](const TileShape& other) {
     return other.pingpong == tile.pingpong && other.split_n == tile.split_n &&
-           other.columns_only == tile.columns_only && (other.gemv_ctas > 1) == (tile.gemv_ctas > 1);
+           other.columns_only == tile.columns_only && other.grouped == tile.grouped &&
+           (other.gemv_ctas > 1) == (tile.gemv_ctas > 1);
   };
   for (const ConfigFamily& other : kFamilies) {
     if (other.arch != family.arch || other.mainloop != family.mainloop ||
@@ -224,7 +245,7 @@ static_assert(
 // The name of a row, for people and for filters: sm90a_bf16_f32_128x256x64_w2_s4_tn. Mixed operands
 // are e4m3xe5m2. The end names the mainloop features: _promoted, _block_scaled, _rs, _f16x2,
 // _bf16x3, _sparse, _pingpong, _gemv, _thin, _packed4, _packed8, _mma, and _c2 for a cluster of
-// two that divides k.
+// two that divides k; then _grouped, or _grouped_k, of grouped products.
 struct ConfigName {
   char text[64] = {};
   int length = 0;
@@ -251,6 +272,7 @@ constexpr ConfigName name(const GemmConfig& config) {
     case Mainloop::dense:
     case Mainloop::fp64:
       if (config.pingpong) result.add("_pingpong");
+      if (config.is_grouped()) result.add(config.grouped == Axis::k ? "_grouped_k" : "_grouped");
       break;
     case Mainloop::split_fp32:
       result.add(config.terms() == kF16Terms ? "_f16x2" : "_bf16x3");

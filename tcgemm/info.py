@@ -61,8 +61,10 @@ def _tables() -> dict[str, list[dict[str, Any]]]:
     return query.ask("_catalog")
 
 
-def catalog() -> list[dict[str, Any]]:
+def catalog(grouped: bool = False) -> list[dict[str, Any]]:
     """Lists every kernel of tcgemm, with those that the loaded library does not have.
+
+    grouped: those of grouped products, and not the others.
 
     Example:
         >>> rows = tcgemm.info.catalog()
@@ -95,6 +97,7 @@ def catalog() -> list[dict[str, Any]]:
       column-major result, all terms but zero points; also a row-major one whose a and b are
       swapped) and "slices" (slices of k, which the grid adds, and all terms).
     - columns_only: whether the kernel computes "columns" alone, but for stream-K.
+    - grouped: what groups divide, "rows" or "k"; "" if the kernel is none of grouped products.
     - tile (m, n, k), stages, threads, shared_bytes (the bytes of shared memory).
     - built: whether the loaded library has the kernel.
     """
@@ -102,6 +105,7 @@ def catalog() -> list[dict[str, Any]]:
     return [
         {**row, "tile": tuple(row["tile"]), "built": row["name"] in kernels}
         for row in _tables()["configs"]
+        if bool(row["grouped"]) is grouped
     ]
 
 

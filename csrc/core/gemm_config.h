@@ -10,6 +10,7 @@
 #include "core/epilogue_path.h"
 #include "core/layout.h"
 #include "core/mainloop.h"
+#include "core/operands.h"
 #include "core/packed_weight.h"
 #include "core/sparse.h"
 #include "core/split_fp32.h"
@@ -62,6 +63,8 @@ struct TileShape {
   bool columns_only = false;
   // The CTAs of a cluster of a GEMV kernel, which divide k as well, so that each reads less of a.
   int gemv_ctas = 1;
+  // The kernel computes grouped products whose groups divide m, or k (Problem::grouped).
+  Axis grouped = Axis::one;
 };
 
 // GemmConfig is a C++20 structural value and the template argument of its kernel.
@@ -76,6 +79,7 @@ struct GemmConfig : TileShape {
   // others. 0: no operand is a packed weight.
   int weight_bits = 0;
 
+  constexpr bool is_grouped() const { return grouped != Axis::one; }
   constexpr bool has_packed_weight() const { return weight_bits != 0; }
   constexpr bool is_packed_mma() const { return mainloop == Mainloop::packed_mma; }
   constexpr bool is_sparse() const { return mainloop == Mainloop::sparse; }
@@ -138,7 +142,10 @@ struct GemmConfig : TileShape {
   // There is no kernel with EpiloguePath::rolled: it would have no registers for it, the tile is
   // no whole number of boxes, or the FP8 mainloop beside it becomes slower.
   constexpr bool unrolled_only() const {
-    return uses_tma() && (pingpong || n > 256 || has_narrow_box() || wide_fp8_promotes());
+    // One grouped kernel for results that are no vectors is enough.
+    const bool has_other = is_grouped() && n > 128;
+    return uses_tma() &&
+           (pingpong || n > 256 || has_narrow_box() || wide_fp8_promotes() || has_other);
   }
   // The last columns of a tile fill no box. TMA does not store them.
   constexpr bool has_narrow_box() const { return n % kBoxColumns != 0 && !interleaved_rows(); }
@@ -146,6 +153,8 @@ struct GemmConfig : TileShape {
   // that fill no box.
   constexpr bool fuses_activations() const {
     if (input == DType::b1) return false;  // its results are s32, without activations
+    // Layers are TN. Gradients of weights have no terms.
+    if (is_grouped() && (grouped == Axis::k || layout != Layout::TN)) return false;
     if (block_scaled() && n % kBoxColumns != 0) return false;
     return uses_tma() && (mainloop == Mainloop::dense || (promotes() && bits(input) == 8));
   }
@@ -166,8 +175,9 @@ struct GemmConfig : TileShape {
   // product with A and B swapped, so TN is for a K-major b and TT for an MN-major one.
   constexpr bool transposes_result() const {
     return arch == Arch::sm90a && (mainloop == Mainloop::dense || mainloop == Mainloop::promoted) &&
-           !pingpong && n <= 256 && n % 16 == 0 && bits(input) >= 8 && input == input_b &&
-           bits(accumulator) == 32 && (layout == Layout::TN || layout == Layout::TT);
+           !pingpong && !is_grouped() && n <= 256 && n % 16 == 0 && bits(input) >= 8 &&
+           input == input_b && bits(accumulator) == 32 &&
+           (layout == Layout::TN || layout == Layout::TT);
   }
   // The results of its kernel with EpiloguePath::columns are f32.
   constexpr bool transposes_f32() const { return bits(input) == 32 && !interleaved_rows(); }
@@ -193,14 +203,14 @@ struct GemmConfig : TileShape {
   // Another kernel can add the sums of slices of k: Slices in core/params.h. Sums of split FP32
   // must be whole before they are rescaled.
   constexpr bool divides_k() const {
-    if (columns_only) return false;          // sums are f32 in rows
-    if (!uses_tma()) return has_producer();  // it accumulates in f64
+    if (columns_only || is_grouped()) return false;  // sums are f32 in rows
+    if (!uses_tma()) return has_producer();          // it accumulates in f64
     return terms() == 1 && !is_tf32x2() && (!is_sparse() || n <= 64);
   }
   // A cluster can add the sums of slices: kernels/sm90/cluster_sum.cuh. Tiles of more than 256
   // columns have no registers for it, and are for large results.
   constexpr bool sums_in_cluster() const {
-    const bool added = uses_tma() && !columns_only &&
+    const bool added = uses_tma() && !columns_only && !is_grouped() &&
                        (divides_k() || (terms() == kF16Terms && n <= 128) || is_tf32x2());
     const bool has_registers = has_packed_weight() ? n <= 128 : !is_rs() && n <= 256;
     return added && has_registers && bits(accumulator) == 32 && !pingpong &&
@@ -210,7 +220,7 @@ struct GemmConfig : TileShape {
   constexpr bool sums_in_grid() const {
     const bool is_usual = n == 64 || n == 128 || n == 256 || (n == 32 && layout == Layout::TN) ||
                           (bits(input) == 16 && streams_k());
-    return mainloop == Mainloop::dense && is_usual && warpgroups <= 2 &&
+    return mainloop == Mainloop::dense && is_usual && !is_grouped() && warpgroups <= 2 &&
            !(warpgroups == 1 && n > 128) && !pingpong && m64_blocks == 1 && arch == Arch::sm90a &&
            input == input_b && input != DType::u8 && !is_fp8(input) && bits(input) >= 8 &&
            bits(accumulator) == 32;
@@ -259,7 +269,10 @@ struct GemmConfig : TileShape {
   // less time than its barriers: docs/dev/kernels/frame.md.
   constexpr int group_stages() const {
     const bool is_narrow = warpgroups == 1 && n <= 80;
-    return uses_tma() && mainloop == Mainloop::dense && is_narrow && stages % 2 == 0 ? 2 : 1;
+    return uses_tma() && mainloop == Mainloop::dense && is_narrow && stages % 2 == 0 &&
+                   !is_grouped()
+               ? 2
+               : 1;
   }
   constexpr int stage_groups() const { return stages / group_stages(); }
   // A stage holds 128 bytes of k per row: the widest swizzle, and the widest TMA box. Three terms
@@ -294,7 +307,7 @@ struct GemmConfig : TileShape {
   // multiples of 8 rows, an MN-major one in whole boxes. Split FP32 compares sums of rows outside
   // too, and needs their zeros.
   constexpr int edge_rows_a(std::int64_t m) const {
-    return terms() > 1 || is_tf32x2() || is_sparse() || has_packed_weight()
+    return terms() > 1 || is_tf32x2() || is_sparse() || has_packed_weight() || grouped == Axis::m
                ? tile_m()
                : edge_rows(m, tile_m(), tile_m(), major_a(layout));
   }
@@ -370,11 +383,18 @@ struct GemmConfig : TileShape {
   constexpr int pipeline_bytes() const { return operand_bytes() + vector_bytes(); }
   // mbarriers: two for a group of stages. A third one says that the terms of b are written.
   constexpr int barrier_bytes() const { return (is_tf32x2() ? 24 : 16) * stage_groups(); }
+  // The ring of tiles of a grouped product, kernels/sm90/tile_ring.cuh. It begins at a multiple of
+  // 16 bytes.
+  static constexpr int kRingSlots = 4;
+  constexpr int ring_bytes() const {
+    return is_grouped() && uses_tma() ? 8 + kRingSlots * (32 + 16) : 0;
+  }
   // The same without the vector.
   constexpr int operand_bytes() const {
     const int operands = stages * stage_bytes();
     if (!has_producer()) return operands;
-    return operands + barrier_bytes() + scale_stages() * scale_bytes() + exchange_bytes();
+    return operands + barrier_bytes() + scale_stages() * scale_bytes() + exchange_bytes() +
+           ring_bytes();
   }
   constexpr int edge_rows(std::int64_t extent, int tile, int loaded, Major major) const {
     const int rest = int(extent % tile), box = major == Major::K ? 8 : box_mn();

@@ -206,6 +206,18 @@ struct Slices {
   }
 };
 
+// The groups of a grouped product (Problem::grouped). Kernels divide rows or k: the host swaps A
+// and B where the groups are columns.
+struct GroupParams {
+  const std::int32_t* offs = nullptr;
+  std::int32_t stride = 1;  // between the ends of two groups, in words of 32 bits
+  std::int32_t count = 0;
+  std::int32_t rows = 0;     // clusters along m of a group of k
+  std::int32_t columns = 0;  // clusters along n of a group
+  std::int32_t raster = 1;   // rows of clusters that are visited together
+  bool clears = true;        // write zeros where no group has an index
+};
+
 // Output path: no TMA, TMA boxes along rows, TMA boxes along columns.
 enum class TmaStore : std::uint8_t { none, rows, columns };
 
@@ -237,6 +249,7 @@ struct TmaParams {
   TensorMap edge_a;
   TensorMap edge_b;
   TensorMap out;  // read where tma_store is not `none`
+  GroupParams groups;
 };
 
 // Tile filter of the fallback kernels of split FP32 (core/split_fp32.h).
@@ -265,6 +278,7 @@ struct CpAsyncParams {
   Slices slices;             // of kernels that accumulate in f64
   ConstantOperand constant;  // as in TmaParams; of GEMV kernels
   PackedParams packed;
+  GroupParams groups;
 };
 
 // One copy of a repack pass. It reads any strides, writes a K-major matrix whose pitch is a

@@ -29,6 +29,14 @@ inline constexpr TileShape kSm90Narrow[] = {{.warpgroups = 1, .n = 32, .stages =
                                             {.n = 96, .stages = 7}};
 // Large FP8 products, and results of 16 bits that it fits. Other types gain nothing.
 inline constexpr TileShape kSm90Wide[] = {{.n = 320, .stages = 3}};
+// Grouped products: a large tile, pingpong for a short k, and a tile for short groups. The second
+// list divides k, for gradients of weights.
+inline constexpr TileShape kSm90Grouped[] = {
+    {.n = 256, .stages = 4, .grouped = Axis::m},
+    {.m64_blocks = 2, .n = 128, .stages = 6, .pingpong = true, .grouped = Axis::m},
+    {.warpgroups = 1, .n = 128, .stages = 8, .grouped = Axis::m}};
+inline constexpr TileShape kSm90GroupedK[] = {{.n = 256, .stages = 4, .grouped = Axis::k},
+                                              {.n = 128, .stages = 6, .grouped = Axis::k}};
 // For results that are stored by columns. Of 20 such tiles, these made a set of 169 problems faster
 // on an H200 (docs/dev/kernels/column_stores.md).
 inline constexpr TileShape kSm90Columns[] = {
@@ -167,9 +175,24 @@ inline constexpr TileShape kSm90F32[] = {{.n = 128, .stages = 5},
                                          {.n = 64, .stages = 6},
                                          {.warpgroups = 1, .n = 64, .stages = 8},
                                          {.warpgroups = 1, .n = 32, .stages = 10}};
+inline constexpr TileShape kSm90GroupedF32[] = {{.n = 64, .stages = 6, .grouped = Axis::m}};
+inline constexpr TileShape kSm90GroupedKF32[] = {{.n = 64, .stages = 6, .grouped = Axis::k}};
+inline constexpr TileShape kSm90GroupedF64[] = {{.n = 64, .stages = 7, .grouped = Axis::m}};
+inline constexpr TileShape kSm90GroupedKF64[] = {{.n = 64, .stages = 7, .grouped = Axis::k}};
 // mma.sync: 128x256 and 128x128 reuse shared memory the most, 64x64 fills the GPU.
 inline constexpr TileShape kSm80[] = {
     {.n = 256, .stages = 3}, {.n = 128, .stages = 3}, {.warpgroups = 1, .n = 64, .stages = 4}};
+// Grouped products. K-major operands of groups of k are loaded by elements, which bounds any tile.
+inline constexpr TileShape kSm80Grouped[] = {
+    {.n = 128, .stages = 3, .grouped = Axis::m},
+    {.warpgroups = 1, .n = 64, .stages = 4, .grouped = Axis::m}};
+inline constexpr TileShape kSm80GroupedFew[] = {
+    {.warpgroups = 1, .n = 64, .stages = 4, .grouped = Axis::m}};
+inline constexpr TileShape kSm80GroupedK[] = {
+    {.n = 128, .stages = 3, .grouped = Axis::k},
+    {.warpgroups = 1, .n = 64, .stages = 4, .grouped = Axis::k}};
+inline constexpr TileShape kSm80GroupedKFew[] = {
+    {.warpgroups = 1, .n = 64, .stages = 4, .grouped = Axis::k}};
 // int4 has no 128x256: in code for 9.0a, where ptxas unpacks it, such a tile spills.
 inline constexpr TileShape kSm80Few[] = {{.n = 128, .stages = 3},
                                          {.warpgroups = 1, .n = 64, .stages = 4}};

@@ -41,6 +41,11 @@ constexpr Unit unit(const GemmConfig& config, EpiloguePath path) {
   if (packed && config.n > 160) result.path = "wide";
   if (path == EpiloguePath::columns) result.path = "columns";
   if (path == EpiloguePath::slices && config.layout == Layout::TN) result.path = "slices";
+  if (config.is_grouped()) {
+    result.variant = "grouped";
+    result.path = path == EpiloguePath::fused ? "fused" : config.grouped == Axis::k ? "k" : "";
+    return result;
+  }
   if (config.mainloop != Mainloop::dense || !is_hopper) return result;
   const bool is_16bit = bits(config.input) == 16;
   if (config.input != config.input_b || config.input == DType::e5m2 || config.input == DType::u8)

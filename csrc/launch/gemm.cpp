@@ -170,10 +170,33 @@ int shared_bytes(const GemmConfig& config, const LaunchContext& call) {
 }
 
 // The operand that the kernel may load at once. A pass before it writes a copy.
+// Which group a tile belongs to is not known before offs is.
 ConstantOperand constant_operand(const LaunchContext& call) {
   const Passes& passes = call.plan.passes;
-  return passes.repack_a || passes.repack_b || passes.split ? ConstantOperand::none
-                                                            : call.problem.constant;
+  return passes.repack_a || passes.repack_b || passes.split || call.problem.is_grouped()
+             ? ConstantOperand::none
+             : call.problem.constant;
+}
+
+GroupParams group_params(const Problem& problem, const LaunchConfig& run) {
+  // A swap of A and B makes the stride of offs one along columns.
+  const Operand& offs = problem[Slot::offs];
+  return {reinterpret_cast<const std::int32_t*>(offs.address),
+          std::int32_t(std::max(offs.stride_row, offs.stride_col)),
+          std::int32_t(problem.batch),
+          std::int32_t(run.tiles_m),
+          std::int32_t(run.tiles_n),
+          run.raster_group,
+          !problem.has(Slot::c)};
+}
+
+// The map of the rows of all groups, of which TMA stores the first `count` of a box of 16 and no
+// more: a box at (col, 16 - count, row + count) begins so late in the second dimension that the
+// others are outside. The base lies 16 rows before the result; TMA touches no memory there.
+TensorMap clipped_map(const Matrix& out, std::int64_t m, std::int64_t n) {
+  const std::int64_t before = kBoxRows * out.stride_row * bytes(out.dtype);
+  return tensor_map({out.address - before, out.dtype, n, kBoxRows, m + kBoxRows + 1, out.stride_row,
+                     out.stride_row, int(1024 / bits(out.dtype)), kBoxRows});
 }
 
 bool launch_tma(const LaunchContext& call) {
@@ -203,10 +226,13 @@ bool launch_tma(const LaunchContext& call) {
   params.slices = slices(problem, run, config.tile_k());
   params.slices.steps = steps;
   params.constant = constant_operand(call);
+  if (config.is_grouped()) params.groups = group_params(problem, run);
   if (run.store_path == StorePath::tma_rows) {
     params.tma_store = TmaStore::rows;
-    params.out = result_map(problem[Slot::out], problem.m, problem.n, problem.batch, kBoxRows,
-                            1024 / bits(problem[Slot::out].dtype));
+    const Matrix& out = problem[Slot::out];
+    params.out = config.grouped == Axis::m ? clipped_map(out, problem.m, problem.n)
+                                           : result_map(out, problem.m, problem.n, problem.batch,
+                                                        kBoxRows, 1024 / bits(out.dtype));
   } else if (run.store_path == StorePath::tma_columns) {
     params.tma_store = TmaStore::columns;
     params.out = result_map(transposed(problem[Slot::out]), problem.n, problem.m, problem.batch,
@@ -235,6 +261,7 @@ bool launch_cp_async(const LaunchContext& call) {
   params.filter = filter;
   params.slices = slices(problem, run, config.tile_k());
   params.constant = constant_operand(call);
+  if (config.is_grouped()) params.groups = group_params(problem, run);
   if (config.is_sparse()) params.sparse = metadata(config, problem);
   if (config.has_packed_weight()) params.packed = packed_weight(problem);
   if (config.block_scaled()) {

@@ -87,6 +87,9 @@ std::optional<LaunchConfig> fit_gemv(const GemmConfig& config, const Problem& pr
                                      const Device& device, const CandidateOperands& operands,
                                      AskedCluster cluster);
 
+// Clusters of a kernel of sm_90a that run at one time.
+std::int64_t resident_clusters(const GemmConfig& config, const Device& device, int cluster);
+
 // Microseconds of the kernel that adds the sums of slices of k; 0 where there is none.
 double add_slices_time(const GemmConfig& config, const Problem& problem, const Device& device,
                        const LaunchConfig& launch);

@@ -8,6 +8,7 @@
 
 #include "catalog.h"
 #include "plan/explain_text.h"
+#include "plan/grouped.h"
 #include "plan/orientations.h"
 #include "plan/plan_cache.h"
 #include "plan/select_kernel.h"
@@ -49,11 +50,12 @@ void check_cluster(std::string_view filter, const Fits& fits) {
                                     std::string_view filter) {
   const Code code = planned_code(device.compute_capability);
   const bool is_sparse = problem.is_sparse();
-  const std::string supported = supported_products(code, is_sparse);
+  const std::string supported = supported_products(code, is_sparse, problem.is_grouped());
   std::string text = "tcgemm: no kernel of this build multiplies " +
                      types(problem.input_a, problem.input_b, problem.accumulator);
   if (is_sparse) text += ", one of them sparse,";
   if (problem.block_scaled()) text += " with scales of blocks";
+  if (problem.is_grouped()) text += " in groups";
   text += std::string(" on ") + device.name;
   if (code.capability == 0)
     throw std::runtime_error(text +
@@ -261,15 +263,10 @@ bool may_split(const Problem& problem, std::string_view filter) {
          !(problem.batch_invariant && filter.empty());
 }
 
-Plan search(const Problem& original, const Device& device, std::string_view filter) {
+// The kernels of a product without groups. There may be none.
+Plan choose_kernels(const Problem& original, const Device& device, std::string_view filter,
+                    double least_bytes) {
   const bool swap_ab = swaps_ab(original, filter);
-  const double least_bytes = traffic(original);
-  if (original.empty()) {
-    Plan empty;
-    empty.swap_ab = swap_ab;
-    empty.estimate.bytes = least_bytes;
-    return empty;
-  }
   Plan plan;
   Candidate candidate;
   if (filter.empty())
@@ -305,6 +302,21 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
         plan_tf32x2(original, device, filter, least_bytes, least_depth, least);
     if (tf32x2) plan = *tf32x2;
   }
+  return plan;
+}
+
+Plan search(const Problem& original, const Device& device, std::string_view filter) {
+  const double least_bytes = traffic(original.is_grouped() ? mean_groups(original) : original);
+  if (original.empty()) {
+    Plan empty;
+    empty.swap_ab = swaps_ab(original, filter);
+    empty.estimate.bytes = least_bytes;
+    return empty;
+  }
+  Plan plan = original.is_grouped() ? plan_grouped(original, device, filter)
+                                    : choose_kernels(original, device, filter, least_bytes);
+  if (plan.main.config_index < 0 && original.is_grouped())
+    throw_unsupported(original, device, filter);
   if (plan.main.config_index < 0) {
     check_cluster(filter, [&](std::string_view whole) {
       return cheapest(original, device, whole, {}).found() ||
@@ -333,8 +345,8 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
 
 bool copies_result(const Problem& problem, std::string_view kernel) {
   const bool has_rows = problem[Slot::out].stride_col == 1 || problem.n == 1;
-  return !has_rows && !problem.is_sparse() && !problem.has_packed_weight() &&
-         !may_swap_ab(problem, kernel);
+  return !has_rows && !problem.is_grouped() && !problem.is_sparse() &&
+         !problem.has_packed_weight() && !may_swap_ab(problem, kernel);
 }
 
 Plan make_plan(const Problem& problem, const Device& device, std::string_view filter) {

@@ -24,14 +24,14 @@ constexpr std::uint32_t signature(DType a, DType b, DType accumulator, bool bloc
          std::uint32_t(weight_bits / 4) << 29;
 }
 
-// The signature of every config, or kNotBuilt if TCGEMM_KERNELS leaves it out. Comparing names
-// takes microseconds, so the compiler does it.
+// The signature of every config, or kNotBuilt if TCGEMM_KERNELS leaves it out, or if
+// plan/grouped.cpp alone takes it. Comparing names takes microseconds, so the compiler does it.
 constexpr std::uint32_t kNotBuilt = ~0u;
 constexpr auto kSignatures = [] {
   std::array<std::uint32_t, kCatalog.size()> signatures{};
   for (std::size_t i = 0; i < kCatalog.size(); ++i) {
     const GemmConfig& config = kCatalog[i];
-    signatures[i] = selected(config)
+    signatures[i] = selected(config) && !config.is_grouped()
                         ? signature(config.input, config.input_b, config.accumulator,
                                     config.block_scaled(), config.has_accurate_fp8_sums(),
                                     config.terms(), config.is_sparse(), config.weight_bits)
@@ -154,12 +154,13 @@ std::string types(DType a, DType b, DType accumulator) {
   return operands + " (accumulator " + name(accumulator) + ")";
 }
 
-std::string supported_products(const Code& code, bool sparse) {
+std::string supported_products(const Code& code, bool sparse, bool grouped) {
   std::string supported;
   for (std::size_t row = 0; row < kCatalog.size(); ++row) {
     const GemmConfig& config = kCatalog[row];
-    if (kSignatures[row] == kNotBuilt || !holds(code, config.arch) || config.terms() > 1 ||
-        config.is_sparse() != sparse || config.has_packed_weight())
+    if (!selected(config) || !holds(code, config.arch) || config.terms() > 1 ||
+        config.is_sparse() != sparse || config.is_grouped() != grouped ||
+        config.has_packed_weight())
       continue;
     const DType accumulator = config.input == DType::f32 ? DType::f32 : config.accumulator;
     const std::string entry = types(config.input, config.input_b, accumulator);
@@ -197,7 +198,6 @@ std::string_view without_orientation(std::string_view filter) {
   return filter.substr(0, filter.size() - (filter.ends_with(kSwapped) ? kSwapped.size() : 0));
 }
 
-// The row of a filter, or the part of its name, or the list of parts.
 std::string_view row_text(std::string_view filter) {
   filter = without_orientation(filter);
   return filter.substr(0, std::min(filter.find('@'), filter.find('/')));
@@ -305,7 +305,8 @@ bool Search::may_compute(const OrientedProblem& oriented, const GemmConfig& conf
 void Search::try_rows(OrientedProblem& oriented, const Rows& rows,
                       OrientationFilter orientation_filter) {
   std::array<double, 4> passes;
-  for (int choice = 0; choice < 4; ++choice) passes[choice] = pass_time(oriented, choice);
+  for (int choice = 0; choice < 4; ++choice)
+    passes[choice] = oriented.may_choose(choice) ? pass_time(oriented, choice, device_) : 0;
   tries_.clear();
   for (const auto& [row, bound] : rows) {
     const GemmConfig& config = kCatalog[row];
@@ -330,14 +331,13 @@ void Search::try_rows(OrientedProblem& oriented, const Rows& rows,
   }
 }
 
-// Microseconds of the passes that repack operands.
-double Search::pass_time(const OrientedProblem& oriented, int choice) const {
-  if (choice == 0 || !oriented.may_choose(choice)) return 0;
-  double microseconds = pass_launch_us(device_);
+double pass_time(const OrientedProblem& oriented, int choice, const Device& device) {
+  if (choice == 0) return 0;
+  double microseconds = pass_launch_us(device);
   if (choice & 1)
-    microseconds += estimate_us(repack_pass(oriented.a), oriented.operands.a.layout, device_);
+    microseconds += estimate_us(repack_pass(oriented.a), oriented.operands.a.layout, device);
   if (choice & 2)
-    microseconds += estimate_us(repack_pass(oriented.b), oriented.operands.b.layout, device_);
+    microseconds += estimate_us(repack_pass(oriented.b), oriented.operands.b.layout, device);
   return microseconds;
 }
 

@@ -74,6 +74,8 @@ inline constexpr std::string_view kSwapped = "^T";
 inline constexpr std::string_view kStreamK = "streamk";
 
 std::string_view without_orientation(std::string_view filter);
+// The row of a filter, or the part of its name, or the list of parts.
+std::string_view row_text(std::string_view filter);
 
 // The division that a filter asks for: slices of k at its end, "/4", or "/4c" for a cluster that
 // adds them, or "/streamk"; or the whole name of a GEMV kernel.
@@ -102,6 +104,9 @@ struct Row {
   Sm90Bound bound;
 };
 using Rows = std::vector<Row>;
+
+// Microseconds of the passes that repack operands.
+double pass_time(const OrientedProblem& oriented, int choice, const Device& device);
 
 // Finds the cheapest candidate.
 class Search {
@@ -144,7 +149,6 @@ class Search {
   bool is_newest(Arch arch) const;
   bool is_wanted(const GemmConfig& config) const;
   bool may_compute(const OrientedProblem& oriented, const GemmConfig& config) const;
-  double pass_time(const OrientedProblem& oriented, int choice) const;
   void try_kernel(const OrientedProblem& oriented, int config_index, double pass_time);
 
   const Device& device_;
@@ -160,8 +164,9 @@ class Search {
 };
 
 // The operand types that this build's kernels multiply with this code, as text for errors; empty if
-// there are none. `sparse`: kernels with a 2:4 operand instead of the dense ones.
-std::string supported_products(const Code& code, bool sparse);
+// there are none. `sparse`: kernels with a 2:4 operand instead of the dense ones; `grouped`: those
+// of grouped products.
+std::string supported_products(const Code& code, bool sparse, bool grouped = false);
 // "e4m3 by e5m2 (accumulator f32)"
 std::string types(DType a, DType b, DType accumulator);
 

@@ -38,14 +38,6 @@ bool is_searched(const GemmConfig& config, const ClusterChoice& choice, std::int
   return choice.searched && choice.shape.m <= largest && choice.shape.n <= columns;
 }
 
-// Clusters that run at one time.
-std::int64_t resident_clusters(const GemmConfig& config, const Device& device, int cluster) {
-  const int ctas = config.least_ctas();
-  if (cluster <= 2) return device.multiprocessors * ctas / cluster;
-  if (cluster == 3) return device.hopper.clusters_of_three * ctas;
-  return device.hopper.clusters_of_four * ctas / (cluster <= 4 ? 1 : 2);
-}
-
 // Has the problem enough k-blocks for the division, and few enough tiles for clusters that add? The
 // kernel has such a division: Search::try_rows.
 bool may_divide(const GemmConfig& config, const Problem& problem, const Device& device,
@@ -97,6 +89,13 @@ bool visits_whole_rows(const GemmConfig& config, const Problem& problem, const D
 }
 
 }  // namespace
+
+std::int64_t resident_clusters(const GemmConfig& config, const Device& device, int cluster) {
+  const int ctas = config.least_ctas();
+  if (cluster <= 2) return device.multiprocessors * ctas / cluster;
+  if (cluster == 3) return device.hopper.clusters_of_three * ctas;
+  return device.hopper.clusters_of_four * ctas / (cluster <= 4 ? 1 : 2);
+}
 
 std::optional<LaunchConfig> fit_sm90(const GemmConfig& config, const Problem& problem,
                                      const Device& device, const CandidateOperands& operands,

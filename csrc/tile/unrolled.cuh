@@ -30,6 +30,7 @@ struct UnrolledTraits {
   bool unrolled_terms;     // the variants of fused are unrolled
   bool activated_addends;  // there is a variant for each activation with an addend
   bool column_scales;      // the operands have 8 bits, so scales are common
+  bool clips_rows;         // other rows follow the last one: store_box
 };
 
 // Warps that fetch instructions do not multiply, so the code that runs for one tile must be
@@ -423,7 +424,7 @@ class UnrolledEpilogue {
     char* smem_d = buffer(box);
     pack(smem_d, column / 8);
     if (column + 2 * kCount == kBox) {
-      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
+      store_box(smem_d, col_ + box * kBox);
     } else if (kNarrow > 0 && unit * kUnit + 2 * kCount == kTraits.columns) {
       // TMA does not store a box that is narrower than the boxes of its map.
       __syncwarp();
@@ -441,8 +442,19 @@ class UnrolledEpilogue {
     if (column == 0) wait_for_buffer<kBox>(box);
     char* smem_d = buffer(box);
     pack_32bit<kRowOrder, kCount>(smem_d, column / 4, v);
-    if (column + 2 * kCount == kBox)
-      tma_store_box(map_, smem_d, row_, col_ + box * kBox, batch_, epilogue_.store_policy);
+    if (column + 2 * kCount == kBox) store_box(smem_d, col_ + box * kBox);
+  }
+
+  // Stores a box of 16 rows. In a grouped product the next group follows its last row, and TMA must
+  // store no more: the map (launch/gemm.cpp) has a dimension of 16 rows in which the box begins so
+  // late that the others are outside.
+  __device__ __forceinline__ void store_box(const char* smem_d, int col) const {
+    if constexpr (kTraits.clips_rows) {
+      const int rows = min(kBoxRows, extent_.m - row_);
+      tma_store_box(map_, smem_d, kBoxRows - rows, col, row_ + rows, epilogue_.store_policy);
+    } else {
+      tma_store_box(map_, smem_d, row_, col, batch_, epilogue_.store_policy);
+    }
   }
 
   __device__ __forceinline__ char* buffer(int box) const {

@@ -156,6 +156,7 @@ def test_nan_of_no_group_reaches_no_gradient(kind, activation, device):
         second = torch.autograd.grad(loss, inputs, materialize_grads=True)
         return *first, *second
 
+    derivatives(call, g)  # the first backward on a GPU may add gradients in another order
     for clean, other in zip(derivatives(call, g), derivatives(spoiled, spoiled_g), strict=True):
         assert not other.isnan().any()
         assert torch.equal(clean, other)

@@ -153,7 +153,10 @@ def short(name: str) -> str:
 
 def row_names(library: Path) -> list[str]:
     """The names of the catalog's rows by index, from the library that has the kernels."""
-    code = "import json; from tcgemm import info; print(json.dumps(info.catalog()))"
+    code = (
+        "import json; from tcgemm import info; "
+        "print(json.dumps(info.catalog() + info.catalog(grouped=True)))"
+    )
     environ = {**os.environ, "TCGEMM_LIBRARY": str(library.resolve())}
     command = [sys.executable, "-c", code]
     process = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)

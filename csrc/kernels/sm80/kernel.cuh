@@ -4,6 +4,7 @@
 
 #include "core/params.h"
 #include "ptx/shared.cuh"
+#include "tile/groups.cuh"
 #include "tile/scheduler.cuh"
 #include "tile/store.cuh"
 
@@ -20,12 +21,25 @@ struct Gemm {
   static_assert(Mainloop::kStagesBytes <= kConfig.shared_bytes());
 
   __device__ static void run(const CpAsyncParams& params, char* memory) {
-    char* smem_d = memory + threadIdx.x / 32 * kStagingBytes;
+    if constexpr (kConfig.is_grouped()) {
+      tile::TileOfGroup<kConfig> tile;
+      if (!tile.find(params, memory)) return;
+      compute(params, tile.extent, tile.k_begin, memory, tile.row, tile.col, tile.group);
+    } else {
+      const tile::TileCoord tile = tile::tile_at(params.tiling, blockIdx.x);
+      compute(params, params.extent, 0, memory, tile.m * kConfig.tile_m(),
+              tile.n * kConfig.tile_n(), tile.batch);
+    }
+  }
 
-    const tile::TileCoord tile = tile::tile_at(params.tiling, blockIdx.x);
-    const int row = tile.m * kConfig.tile_m(), col = tile.n * kConfig.tile_n();
+  // extent: of the group of a grouped product. k_begin: its first k.
+  __device__ __forceinline__ static void compute(const CpAsyncParams& params, const Extent& extent,
+                                                 int k_begin, char* memory, int row, int col,
+                                                 int batch) {
+    char* smem_d = memory + threadIdx.x / 32 * kStagingBytes;
     typename Mainloop::Accumulators accumulators;
-    Mainloop::multiply(params, ptx::shared_address(memory), row, col, tile.batch, accumulators);
+    Mainloop::multiply(params, extent, k_begin, ptx::shared_address(memory), row, col, batch,
+                       accumulators);
     __syncthreads();  // smem_d overwrites the stages
     // Units of 32 columns spill beside 128 accumulators, and where ptxas emulates FP8 products in
     // f16.
@@ -34,8 +48,8 @@ struct Gemm {
     constexpr tile::RowOrder kRowOrder =
         kConfig.interleaved_rows() ? tile::RowOrder::interleaved : tile::RowOrder::native;
     tile::store_fragments<Mainloop::kWarpN, kUnit, tile::Value<kConfig.accumulator>, kRowOrder>(
-        params.epilogue, params.extent, smem_d, row + Mainloop::warp_row(),
-        col + Mainloop::warp_col(), tile.batch, accumulators);
+        params.epilogue, extent, smem_d, row + Mainloop::warp_row(), col + Mainloop::warp_col(),
+        batch, accumulators);
   }
 };
 

@@ -66,7 +66,8 @@ struct FragmentEpilogue {
       .early_addends = kEarlyAddends,
       .unrolled_terms = kUnrollsTerms,
       .activated_addends = kConfig.warpgroups < 3,
-      .column_scales = bits(kConfig.input) == 8};
+      .column_scales = bits(kConfig.input) == 8,
+      .clips_rows = kConfig.grouped == Axis::m};
   using Unrolled = tile::UnrolledEpilogue<kUnrolled, Register>;
   static constexpr DType kTransposedDtype =
       kConfig.input == DType::tf32 ? DType::f32 : kConfig.column_store_dtype();
@@ -127,15 +128,15 @@ struct FragmentEpilogue {
   using Addends = typename Unrolled::Addends[kConfig.m64_blocks];
 
   // Loads or prefetches the operands of the epilogue. `row` and `col` are the warp's first ones in
-  // the tile.
-  __device__ __forceinline__ static void load(const TmaParams& params, int row, int col, int batch,
-                                              Addends& addends) {
+  // the tile. extent: of the result; its rows end with the group of a grouped product.
+  __device__ __forceinline__ static void load(const TmaParams& params, const Extent& extent,
+                                              int row, int col, int batch, Addends& addends) {
     if constexpr (kHasEarlyAddends)
-      Unrolled(params.epilogue, params.extent, nullptr, nullptr, nullptr, row, col, batch)
+      Unrolled(params.epilogue, extent, nullptr, nullptr, nullptr, row, col, batch)
           .load_addends(addends[0]);
     if (kPath != EpiloguePath::plain && params.epilogue.has_terms) {
       for (int i = 0; i < kConfig.m64_blocks; ++i) {
-        const tile::Window window = tile::window(params.extent, row + i * 64, col, batch);
+        const tile::Window window = tile::window(extent, row + i * 64, col, batch);
         if constexpr (kTransposes)
           Transposed::prefetch(params.epilogue, window);
         else
@@ -143,14 +144,13 @@ struct FragmentEpilogue {
       }
     }
     if (params.epilogue.scaled)
-      tile::prefetch_scales(params.epilogue, tile::window(params.extent, row, col, batch),
-                            kConfig.n);
+      tile::prefetch_scales(params.epilogue, tile::window(extent, row, col, batch), kConfig.n);
   }
 
   // Stores 16 rows of the tile. smem_d is the warp's first staging buffer; `vector` is what
   // publish() has written.
-  __device__ __forceinline__ static void store(const TmaParams& params, char* smem_d,
-                                               const float* vector, int warpgroup,
+  __device__ __forceinline__ static void store(const TmaParams& params, const Extent& extent,
+                                               char* smem_d, const float* vector, int warpgroup,
                                                const Register (&fragment)[kRegisters],
                                                const typename Unrolled::Addends& addends, int row,
                                                int col, int batch) {
@@ -158,7 +158,7 @@ struct FragmentEpilogue {
     const TensorMap* map = result_map(params);
     [[maybe_unused]] char* warpgroup_smem_d = smem_d - threadIdx.x / 32 % 4 * kStagingBytes;
     if constexpr (kTransposes) {
-      Transposed(epilogue, params.extent, warpgroup_smem_d, vector, warpgroup, row, col, batch)
+      Transposed(epilogue, extent, warpgroup_smem_d, vector, warpgroup, row, col, batch)
           .store(fragment);
       return;
     }
@@ -168,10 +168,10 @@ struct FragmentEpilogue {
                                                                             warpgroup, fragment);
     }
     [[maybe_unused]] const auto unrolled = [&] {
-      return Unrolled(epilogue, params.extent, map, smem_d, vector, row, col, batch);
+      return Unrolled(epilogue, extent, map, smem_d, vector, row, col, batch);
     };
     if constexpr (kRowOrder == tile::RowOrder::interleaved) {
-      const tile::Window window = tile::window<kRowOrder>(params.extent, row, col, batch);
+      const tile::Window window = tile::window<kRowOrder>(extent, row, col, batch);
       const bool whole = tile::all_columns_inside(epilogue, window, kConfig.n);
       constexpr bool kRolled = kPath == EpiloguePath::rolled;
       // Short products with a packed weight: to fetch the instructions of the other path takes a
@@ -187,8 +187,7 @@ struct FragmentEpilogue {
     }
     if constexpr (kPath == EpiloguePath::rolled) {
       tile::store_fragment<kConfig.n, kUnit, true, Value, kRowOrder>(
-          epilogue, params.extent, map, smem_d, row, col, batch,
-          [&](int unit, Value(&v)[kUnit / 2]) {
+          epilogue, extent, map, smem_d, row, col, batch, [&](int unit, Value(&v)[kUnit / 2]) {
             tile::select_unit<kConfig.n / kUnit>(fragment, unit, v);
           });
     } else if constexpr (!kTransposes) {

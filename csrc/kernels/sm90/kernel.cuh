@@ -1,7 +1,7 @@
 // Producer + mainloop + epilogue for sm_90a: operands by TMA, products by WGMMA. frame.cuh has the
 // scheduler and the split into warpgroups.
 //
-//   warpgroup 0: warp 0 loads, others load scales or store columns of the result
+//   warpgroup 0: warp 0 loads, others load scales, store columns of the result or find groups
 //   warpgroup 1, 2, ..: 64-row blocks of the tile; GemmConfig::k_groups: 3, 4 as 1, 2
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "kernels/sm90/frame.cuh"
 #include "kernels/sm90/grid_sum.cuh"
 #include "kernels/sm90/grid_walk.cuh"
+#include "kernels/sm90/group_tiles.cuh"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "kernels/sm90/scales.cuh"
@@ -102,6 +103,8 @@ struct Gemm {
     // GridWalk
     int place = 0;  // of the sums in memory
     int slices_left = 0;
+    // Of a group: its rows, or its k.
+    int begin = 0, end = 0;
 
     __device__ bool is_first_slice() const { return slices_left > 0 && k_block == 0; }
     __device__ bool is_later_slice() const { return slices_left > 0 && k_block > 0; }
@@ -121,6 +124,38 @@ struct Gemm {
     tile.matrix = params.slices.matrix(tile.batch);
     tile.k_block = params.slices.first(slice);
     if constexpr (kStreamsK) tile.k_blocks = params.slices.size(slice);
+  }
+
+  // The extents of the result around a tile, which nothing is stored outside of.
+  __device__ static decltype(auto) extent_of(const TmaParams& params, const Tile& tile) {
+    if constexpr (kConfig.grouped == Axis::m)
+      return Extent{tile.end, params.extent.n, params.extent.k, params.extent.batch};
+    else
+      return (params.extent);
+  }
+
+  // The first k that is loaded of a group of k.
+  __device__ static int first_k(const auto& tile) { return first_loaded_k<kConfig>(tile.begin); }
+  __device__ static int k_blocks(const TmaParams& params, const RingTile& tile) {
+    if constexpr (kConfig.grouped == Axis::m) return Frame::k_blocks(params);
+    return (tile.end - first_k(tile) + kConfig.tile_k() - 1) / kConfig.tile_k();
+  }
+
+  // The same for a grouped product. read() returns the next tile of the ring.
+  template <class Read, class Visit>
+  __device__ __forceinline__ static void for_each_group_tile(const TmaParams& params,
+                                                             const Read& read, const Visit& visit) {
+    for (RingTile at = read(); at.group >= 0;) {
+      const Tile tile{.row = at.row,
+                      .col = at.col,
+                      .batch = at.group,
+                      .matrix = at.group,
+                      .k_block = 0,
+                      .k_blocks = k_blocks(params, at),
+                      .begin = at.begin,
+                      .end = at.end};
+      visit(tile, [&] { at = read(); });
+    }
   }
 
   // Calls visit(tile, advance) for each tile of this CTA: Frame::for_each_tile.
@@ -194,6 +229,12 @@ struct Gemm {
     if constexpr (kStoresColumns)
       if (params.tma_store == TmaStore::columns && warp < kConfig.warpgroups)
         run_store_warp(params, shared, cluster, warp);
+    if constexpr (kConfig.is_grouped()) {
+      if (warp == 0)
+        schedule_groups(params, TileRing<kConfig>(shared), cluster);
+      else
+        tile::clear_groups<kConfig.grouped>(params, blockIdx.x * 2 + warp - 1, gridDim.x * 2);
+    }
   }
 
   __device__ static void initialise(const TmaParams& params, const SharedStorage<kConfig>& shared,
@@ -204,6 +245,7 @@ struct Gemm {
     shared.barriers.initialise(kConfig.block_scaled() ? 1 + ScaleProducer<kConfig>::kWriters : 1,
                                kConfig.stage_readers() * cluster.writers());
     if constexpr (kConfig.is_tf32x2()) TermWriter<kConfig>::initialise(shared);
+    if constexpr (kConfig.is_grouped()) TileRing<kConfig>(shared).initialise();
   }
 
   using Groups = tile::StageGroups<kConfig.group_stages()>;
@@ -227,7 +269,7 @@ struct Gemm {
       const int end = tile.k_block + tile.k_blocks;
       Groups group(tile.k_block, tile.k_blocks);
       state.begin_tile();
-      producer.seek(tile.k_block);
+      producer.seek(tile.k_block, kConfig.grouped == Axis::k ? first_k(tile) : 0);
       if (is_first_tile) {
         // The first stages get the operand that the kernels before this one do not write.
         const bool is_constant = params.constant != ConstantOperand::none;
@@ -257,7 +299,12 @@ struct Gemm {
       }
       advance();
     };
-    for_each_tile(params, cluster, load_tile);
+    if constexpr (kConfig.is_grouped()) {
+      TileRing<kConfig> ring(shared);
+      for_each_group_tile(params, [&] { return ring.read(); }, load_tile);
+    } else {
+      for_each_tile(params, cluster, load_tile);
+    }
     if constexpr (kTriggersLate) ptx::launch_dependents();
     // A CTA must outlive its peers' arrivals on its barriers: wait until every stage is empty.
     if (cluster.size() > 1) {
@@ -350,7 +397,8 @@ struct Gemm {
       [[maybe_unused]] typename WarpEpilogue::Addends addends;
       const auto meanwhile = [&] {
         advance();
-        if constexpr (!kAddsInGrid) WarpEpilogue::load(params, row, col, batch, addends);
+        if constexpr (!kAddsInGrid)
+          WarpEpilogue::load(params, extent_of(params, tile), row, col, batch, addends);
         if constexpr (kLoadsVectorAhead) vector.load(params, col, batch);
       };
       // New accumulators for each tile: the mainloop overwrites them, so the compiler need not keep
@@ -366,6 +414,10 @@ struct Gemm {
       else if constexpr (kConfig.block_scaled())
         Mainloop::multiply_scaled(params, shared, first.uniform(), k_blocks, warpgroup, cluster,
                                   accumulators, meanwhile);
+      else if constexpr (kConfig.grouped == Axis::k)
+        Mainloop::multiply_range(shared, first.uniform(), tile.begin - first_k(tile),
+                                 tile.end - first_k(tile), warpgroup, cluster, accumulators,
+                                 meanwhile);
       else
         Mainloop::multiply(shared, first.uniform(), k_blocks, warpgroup, cluster, accumulators,
                            meanwhile);
@@ -405,13 +457,20 @@ struct Gemm {
       } else {
 #pragma unroll
         for (int i = 0; i < kConfig.m64_blocks; ++i)
-          WarpEpilogue::store(params, smem_d, tile_vector, warpgroup, accumulators[i], addends[i],
-                              row + i * 64, col, batch);
+          WarpEpilogue::store(params, extent_of(params, tile), smem_d, tile_vector, warpgroup,
+                              accumulators[i], addends[i], row + i * 64, col, batch);
       }
       if constexpr (kAddsInCluster)
         if (adds_slices) ClusterSum<kConfig>::end();
     };
-    for_each_tile(params, cluster, compute_tile);
+    if constexpr (kConfig.is_grouped()) {
+      TileRing<kConfig> ring(shared);
+      Frame::finish_start(cluster);
+      is_first_tile = false;
+      for_each_group_tile(params, [&] { return ring.read_as_warp(); }, compute_tile);
+    } else {
+      for_each_tile(params, cluster, compute_tile);
+    }
     // In one of two launches of stream-K a CTA may have no tile. The other warps wait for this one.
     if constexpr (kStreamsK)
       if (is_first_tile) Frame::finish_start(cluster);

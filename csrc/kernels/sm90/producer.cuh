@@ -111,8 +111,10 @@ struct TmaProducer {
     rows_b_ = edge_b ? edge_rows_b : kConfig.loaded_n();
   }
 
-  // The next block that is loaded is k_block. Precedes the first load.
-  __device__ void seek(int k_block) {
+  // The next block that is loaded is k_block. Precedes the first load. k: of block 0; it is not 0
+  // where groups divide k.
+  __device__ void seek(int k_block, int k = 0) {
+    if constexpr (kConfig.grouped == Axis::k) k_ = k;
     if constexpr (kConfig.has_packed_weight()) packed_.seek(params_.packed, row_, k_block);
   }
 
@@ -170,10 +172,14 @@ struct TmaProducer {
     return kConfig.loaded_bytes();
   }
 
+  __device__ int k_of(int k_block) const {
+    return k_block * kConfig.box_k() + (kConfig.grouped == Axis::k ? k_ : 0);
+  }
+
   __device__ void load_a(std::uint32_t stage, std::uint32_t full, int k_block) {
     if constexpr (kConfig.has_packed_weight())
       return packed_.load(stage, stage + kMetadataOffset, full);
-    const int k = k_block * kConfig.box_k();
+    const int k = k_of(k_block);
     int batch = batch_a_;
 #pragma unroll
     for (int term = 0; term < kConfig.terms(); ++term) {
@@ -184,7 +190,7 @@ struct TmaProducer {
   }
 
   __device__ void load_b(std::uint32_t to, std::uint32_t full, int k_block) const {
-    const int k = k_block * kConfig.box_k();
+    const int k = k_of(k_block);
     int batch = batch_b_;
 #pragma unroll
     for (int term = 0; term < kConfig.terms(); ++term) {
@@ -256,6 +262,7 @@ struct TmaProducer {
   const TmaParams& params_;
   const Cluster cluster_;
   const int row_, col_, batch_a_, batch_b_;
+  int k_ = 0;
   const TensorMap *map_a_, *map_b_;
   int rows_a_, rows_b_;  // of the tile that are loaded, by all CTAs that share it
   [[no_unique_address]] std::conditional_t<kConfig.has_packed_weight(), PackedRows<kConfig>,

@@ -19,6 +19,8 @@ constexpr RegisterBudget register_budget(const GemmConfig& config) {
   if (config.least_ctas() == 2) return {128, 24, 232};
   // Warps of the producer write terms.
   if (config.is_tf32x2() && config.warpgroups == 2) return {168, 40, 232};
+  // A warp of the producer finds the tiles.
+  if (config.is_grouped() && config.warpgroups == 2) return {168, 40, 232};
   // The FP32 producer copies single elements and needs more registers. Narrow tiles have them.
   if (config.warpgroups == 2 && config.input == DType::f32 && config.n < 128) return {168, 56, 224};
   if (config.warpgroups == 2)

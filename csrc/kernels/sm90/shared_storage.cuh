@@ -1,7 +1,7 @@
 // The shared memory of a CTA that loads by TMA.
 //
 //   pipeline stages | smem_d | scales | vectors | exchanged sums | mbarriers
-//   | code pairs of a packed weight
+//   | code pairs of a packed weight, or the tiles of a grouped product
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,10 @@ struct SharedStorage {
   // tile/code_pairs.cuh
   __device__ std::uint32_t code_pairs() const {
     return barriers.base + 16 * kConfig.stage_groups();
+  }
+  // GemmConfig::ring_bytes
+  __device__ std::uint32_t tile_ring() const {
+    return (barriers.base + kConfig.barrier_bytes() + 15) / 16 * 16;
   }
   // The scales of a k-block.
   __device__ float* scales_of(int stage) const {

@@ -52,7 +52,10 @@ struct CheckedGemm {
   CheckedOperand& operator[](Slot slot) { return operands[slot]; }
   const CheckedOperand& operator[](Slot slot) const { return operands[slot]; }
   Shape shape() const { return {sizes, dims}; }
-  bool has_no_group() const { return grouped != Axis::one && batch[0] == 0; }
+  // Is every index of the result, or of k, in no group, whatever offs has?
+  bool has_no_group() const {
+    return grouped != Axis::one && (batch[0] == 0 || (grouped == Axis::k && k == 0));
+  }
   bool empty() const { return std::find(sizes, sizes + dims, 0) != sizes + dims; }
 };
 

@@ -11,6 +11,7 @@
 #include "ptx/mma_f64.cuh"
 #include "ptx/shared.cuh"
 #include "tile/fp64_producer.cuh"
+#include "tile/groups.cuh"
 
 namespace tcgemm::sm80 {
 
@@ -52,21 +53,23 @@ struct Fp64Mainloop {
   __device__ static int warp_col() { return threadIdx.x / 32 / kWarpsM * kWarpN; }
 
   // Computes the tile at (row, col) into `accumulators`, which it clears first.
-  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t stages, int row,
-                                  int col, int batch, Accumulators& accumulators) {
+  __device__ static void multiply(const CpAsyncParams& params, const Extent& extent, int k_begin,
+                                  std::uint32_t stages, int row, int col, int batch,
+                                  Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < 4 * kBlocks; ++j) accumulators[i][j] = 0;
 
-    const int k_blocks =
-        params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
+    const int k_blocks = extent.k / kConfig.tile_k() + (extent.k % kConfig.tile_k() != 0);
     if (k_blocks == 0) return;
     const int warpgroup = threadIdx.x / 128;
-    ProducerA a(params.a, params.a.stride_row, params.a.stride_col, params.a_vector,
-                row + warpgroup * kPartA, params.extent.m, params.extent.k, batch);
-    ProducerB b(params.b, params.b.stride_col, params.b.stride_row, params.b_vector,
-                col + warpgroup * kPartB, params.extent.n, params.extent.k, batch);
+    const TensorRef from_a = tile::from_k<kConfig>(params.a, params.a.stride_col, k_begin);
+    const TensorRef from_b = tile::from_k<kConfig>(params.b, params.b.stride_row, k_begin);
+    ProducerA a(from_a, from_a.stride_row, from_a.stride_col, params.a_vector,
+                row + warpgroup * kPartA, extent.m, extent.k, batch);
+    ProducerB b(from_b, from_b.stride_col, from_b.stride_row, params.b_vector,
+                col + warpgroup * kPartB, extent.n, extent.k, batch);
     const std::uint32_t part_a = LayoutA::offset(warpgroup * kPartA, 0);
     const std::uint32_t part_b = LayoutA::kBytes + LayoutB::offset(warpgroup * kPartB, 0);
     // Past the end of k it writes zeros, which are never multiplied.

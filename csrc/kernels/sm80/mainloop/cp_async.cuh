@@ -16,6 +16,7 @@
 #include "ptx/mma_sparse.cuh"
 #include "ptx/mma_sync.cuh"
 #include "tile/fragment.cuh"
+#include "tile/groups.cuh"
 
 namespace tcgemm::sm80 {
 
@@ -82,38 +83,38 @@ struct CpAsyncMainloop {
   __device__ static int warp_col() { return threadIdx.x / 64 * kWarpN; }
 
   // k in memory: elements, or bytes of a sub-byte type.
-  __device__ static int stored_k(const CpAsyncParams& params) {
+  __device__ static int stored_k(const Extent& extent) {
     if constexpr (is_subbyte(kConfig.input))
-      return static_cast<int>(bytes_of(params.extent.k, kConfig.input));
+      return static_cast<int>(bytes_of(extent.k, kConfig.input));
     else
-      return params.extent.k;
+      return extent.k;
   }
 
   // Computes the tile at (row, col) into `accumulators`, which it clears first. `stages` is
   // 1024-byte aligned. On return the copies of this thread have completed, but other warps may
   // still read the stages.
-  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t stages, int row,
-                                  int col, int batch, Accumulators& accumulators) {
+  __device__ static void multiply(const CpAsyncParams& params, const Extent& extent, int k_begin,
+                                  std::uint32_t stages, int row, int col, int batch,
+                                  Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll
       for (int j = 0; j < kRegisters; ++j) accumulators[i][j] = 0;
 
-    const int k_blocks =
-        params.extent.k / kConfig.tile_k() + (params.extent.k % kConfig.tile_k() != 0);
+    const int k_blocks = extent.k / kConfig.tile_k() + (extent.k % kConfig.tile_k() != 0);
     if (k_blocks == 0) return;
     const int stored_k_a =
-        kConfig.is_sparse()
-            ? static_cast<int>(value_columns(params.extent.k, pattern_of(kConfig.input)))
-            : stored_k(params);
-    ProducerA a(params.a, params.a.stride_row, params.a.stride_col, row, params.extent.m,
-                stored_k_a, batch);
-    ProducerB b(params.b, params.b.stride_col, params.b.stride_row, col, params.extent.n,
-                stored_k(params), batch);
+        kConfig.is_sparse() ? static_cast<int>(value_columns(extent.k, pattern_of(kConfig.input)))
+                            : stored_k(extent);
+    const TensorRef from_a = tile::from_k<kConfig>(params.a, params.a.stride_col, k_begin);
+    const TensorRef from_b = tile::from_k<kConfig>(params.b, params.b.stride_row, k_begin);
+    ProducerA a(from_a, from_a.stride_row, from_a.stride_col, row, extent.m, stored_k_a, batch);
+    ProducerB b(from_b, from_b.stride_col, from_b.stride_row, col, extent.n, stored_k(extent),
+                batch);
     Promotion promotion(params, row + warp_row(), col + warp_col(), batch);
     SparseMetadata metadata(params.sparse, row, warp_row(), k_blocks);
     const int major_a = kMajorA == Major::K ? stored_k_a : params.extent.m;
-    const int major_b = kMajorB == Major::K ? stored_k(params) : params.extent.n;
+    const int major_b = kMajorB == Major::K ? stored_k(extent) : params.extent.n;
     if (params.a_vector && params.b_vector && (major_a | major_b) % kChunk == 0)
       multiply_vectors(a, b, metadata, promotion, stages, k_blocks, accumulators);
     else

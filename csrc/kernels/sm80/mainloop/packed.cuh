@@ -89,8 +89,9 @@ struct PackedMainloop {
   // Computes the tile at (row, col) into `accumulators`, which it clears first. `stages` is
   // 1024-byte aligned. On return the copies of this thread have completed, but other warps may
   // still read the stages.
-  __device__ static void multiply(const CpAsyncParams& params, std::uint32_t stages, int row,
-                                  int col, int batch, Accumulators& accumulators) {
+  __device__ static void multiply(const CpAsyncParams& params, const Extent&, int,
+                                  std::uint32_t stages, int row, int col, int batch,
+                                  Accumulators& accumulators) {
 #pragma unroll
     for (int i = 0; i < kFragments; ++i)
 #pragma unroll

@@ -8,6 +8,7 @@
 
 #include "catalog.h"
 #include "isa/mma_instructions.h"
+#include "kernels/sm90/clear_k.cuh"
 #include "kernels/sm90/order_barrier.cuh"
 #include "kernels/sm90/producer.cuh"
 #include "ptx/uniform.cuh"
@@ -62,12 +63,40 @@ struct DenseMainloop {
   __device__ static void multiply(const SharedStorage<kConfig>& shared, PipelineState state,
                                   int k_blocks, int warpgroup, Cluster cluster,
                                   Accumulators& accumulators, const Meanwhile& meanwhile) {
+    multiply_blocks(shared, state, k_blocks, 0, kConfig.tile_k(), warpgroup, cluster, accumulators,
+                    meanwhile);
+  }
+
+  // The same for the k from `first` to `end`, counted from the first one that is loaded. Others in
+  // the k-blocks are of other groups.
+  template <class Meanwhile>
+  __device__ static void multiply_range(const SharedStorage<kConfig>& shared, PipelineState state,
+                                        int first, int end, int warpgroup, Cluster cluster,
+                                        Accumulators& accumulators, const Meanwhile& meanwhile) {
+    static_assert(kGroupStages == 1 && kConfig.grouped == Axis::k);
+    const int before = (end - 1) / kConfig.tile_k();
+    multiply_blocks(shared, state, before + 1, first, end - before * kConfig.tile_k(), warpgroup,
+                    cluster, accumulators, meanwhile);
+  }
+
+ private:
+  // first: of the first k-block. last_end: of the last one.
+  template <class Meanwhile>
+  __device__ __forceinline__ static void multiply_blocks(const SharedStorage<kConfig>& shared,
+                                                         PipelineState state, int k_blocks,
+                                                         int first, int last_end, int warpgroup,
+                                                         Cluster cluster,
+                                                         Accumulators& accumulators,
+                                                         const Meanwhile& meanwhile) {
+    constexpr bool kRagged = kConfig.grouped == Axis::k;
     const std::uint32_t offset_a =
         kConfig.pingpong ? 0 : ptx::uniform(warpgroup * kConfig.m64_blocks * kBlockBytes);
     if constexpr (kConfig.pingpong) {
       meanwhile();  // the other warpgroup keeps the tensor cores busy
       OrderBarrier<kConfig>::wait(warpgroup);
     }
+    if constexpr (kRagged)
+      clear(shared, state, offset_a, first, k_blocks == 1 ? last_end : kConfig.tile_k(), warpgroup);
     if (kGroupStages > 1 && Groups::first_size(k_blocks) == 1)
       multiply_group<1, false>(shared, state, offset_a, accumulators);
     else
@@ -77,6 +106,7 @@ struct DenseMainloop {
     state.advance();
 #pragma unroll 1
     for (int groups = Groups::count(k_blocks); --groups > 0;) {
+      if (kRagged && groups == 1) clear(shared, state, offset_a, 0, last_end, warpgroup);
       multiply_group<kGroupStages, true>(shared, state, offset_a, accumulators);
       ptx::wgmma_wait<1>();
       consumer_release<kConfig>(shared, previous, cluster);
@@ -88,7 +118,16 @@ struct DenseMainloop {
     consumer_release<kConfig>(shared, previous, cluster);
   }
 
- private:
+  // Clears the k outside of [first, end) of a stage, if there are any.
+  __device__ __forceinline__ static void clear(const SharedStorage<kConfig>& shared,
+                                               const PipelineState& state, std::uint32_t offset_a,
+                                               int first, int end, int warpgroup) {
+    constexpr int kCleared = 3;  // named barriers after those of OrderBarrier
+    if (first == 0 && end == kConfig.tile_k()) return;
+    shared.barriers.consumer_wait(state);
+    clear_stage<kConfig>(shared.stage(state.stage), offset_a, first, end, kCleared + warpgroup);
+  }
+
   // Issues the WGMMA group of kStages stages.
   template <int kStages, bool kAccumulate>
   __device__ __forceinline__ static void multiply_group(const SharedStorage<kConfig>& shared,
