@@ -140,7 +140,7 @@ inline constexpr ParameterList kDescribe =
     kOperandsAB + kAddendsOfAll + kScalesOfOperands +
     ParameterList{optional(Slot::c), optional(Slot::zero_a), optional(Slot::zero_b),
                   optional(Slot::scale_out)} +
-    kOperandForms + ParameterList{optional(Slot::packed_b)} + kOptions +
+    kOperandForms + ParameterList{optional(Slot::packed_b), optional(Slot::offs)} + kOptions +
     ParameterList{option(Option::beta)} + kTypes +
     ParameterList{option(Option::amax),     optional(Slot::out),   option(Option::device),
                   option(Option::kernel),   option(Option::types), option(Option::k),

@@ -26,6 +26,14 @@ struct ExplainedOperand {
   const std::optional<SumPass>* sums;
   bool rs;           // transposed in registers
   bool elementwise;  // loaded one element at a time
+  bool is_grouped;
+  bool is_divided;  // into groups, along the dimension that is contiguous
+
+  // Would an equal operand of a product without groups be read in place?
+  bool is_readable() const {
+    return layout.tma_readable() && !source.converts() &&
+           !(source.k_major_only() && layout.major == Major::MN);
+  }
 };
 
 struct ExplainedOperands {
@@ -33,9 +41,19 @@ struct ExplainedOperands {
 
   ExplainedOperands(const Problem& original, const Plan& plan)
       : a(explained(operand_a(multiplied(original, plan)), plan, !plan.swap_ab)),
-        b(explained(operand_b(multiplied(original, plan)), plan, plan.swap_ab)) {}
+        b(explained(operand_b(multiplied(original, plan)), plan, plan.swap_ab)) {
+    set_groups(a, original.grouped, Axis::m);
+    set_groups(b, original.grouped, Axis::n);
+  }
 
  private:
+  // `mn`: the dimension of the operand beside k.
+  static void set_groups(ExplainedOperand& operand, Axis grouped, Axis mn) {
+    operand.is_grouped = grouped != Axis::one;
+    operand.is_divided = operand.is_grouped && !operand.layout.strided &&
+                         grouped == (operand.layout.major == Major::K ? Axis::k : mn);
+  }
+
   // `is_kernel_a`: the operand is the kernel's a.
   static ExplainedOperand explained(const GemmOperand& operand, const Plan& plan,
                                     bool is_kernel_a) {
@@ -43,6 +61,8 @@ struct ExplainedOperands {
                             analyze_layout(operand),
                             is_kernel_a ? &plan.passes.repack_a : &plan.passes.repack_b,
                             is_kernel_a ? &plan.passes.sums_a : &plan.passes.sums_b,
+                            false,
+                            false,
                             false,
                             false};
     if (plan.main.config_index < 0) return result;
@@ -53,6 +73,31 @@ struct ExplainedOperands {
     return result;
   }
 };
+
+constexpr const char* kGroupsBegin = "groups begin anywhere along its contiguous dimension";
+
+// The reason why the operand is copied.
+std::string why_repacked(const ExplainedOperand& operand) {
+  if (!operand.is_grouped || !operand.is_readable())
+    return why_copied(operand.source, operand.layout);
+  return operand.is_divided ? kGroupsBegin
+                            : "grouped kernels read a and b both K-major or both MN-major";
+}
+
+// The reason why the operand, or its copy, is loaded one element at a time.
+std::string why_elementwise(const ExplainedOperand& operand) {
+  const bool is_aligned = operand.layout.tma_readable() || *operand.repack;
+  if (operand.is_grouped && is_aligned) return kGroupsBegin;
+  return why_copied(operand.source, operand.layout);
+}
+
+std::string faster(const ExplainedOperand& operand) {
+  const bool in_place = !*operand.repack && !operand.elementwise;
+  if (in_place || !operand.is_grouped) return advice(operand.source, operand.layout);
+  if (operand.is_divided) return "another dimension contiguous, one that the groups do not divide";
+  return operand.is_readable() ? "a and b both MN-major, as for the gradient of a weight"
+                               : advice(operand.source, operand.layout);
+}
 
 std::string repack_lines(const ExplainedOperands& operands, const Device& device) {
   std::string lines;
@@ -65,7 +110,7 @@ std::string repack_lines(const ExplainedOperands& operands, const Device& device
     lines += text(
         "  repack %c      copied K-major with a pitch of %lld elements because %s:\n"
         "                %s in, %s out, about %.1f us\n",
-        operand.source.label, Long(pass.pitch), why_copied(operand.source, operand.layout).c_str(),
+        operand.source.label, Long(pass.pitch), why_repacked(operand).c_str(),
         size(in * bits(pass.source.dtype) / 8).c_str(), size(double(workspace_bytes(pass))).c_str(),
         estimate_us(pass, operand.layout, device));
   }
@@ -141,7 +186,8 @@ std::string slices_line(const Problem& problem, const Plan& plan) {
 
 std::string swap_ab_line(const Problem& original, const Plan& plan) {
   if (!plan.swap_ab) return "";
-  const char* why = original.has(Slot::sparse_b)   ? "the 2:4 operand must be the kernel's A"
+  const char* why = original.is_grouped() ? "kernels divide rows, and the groups are columns"
+                    : original.has(Slot::sparse_b) ? "the 2:4 operand must be the kernel's A"
                     : original.has_packed_weight() ? "the packed weight must be the kernel's A"
                     : plan.passes.recompute ? "the operand with more rows must be the kernel's A"
                     : original[Slot::out].stride_col != 1 && original[Slot::out].stride_row == 1
@@ -157,14 +203,14 @@ std::string load_lines(const ExplainedOperands& operands) {
   std::string lines;
   for (const ExplainedOperand& operand : {operands.a, operands.b}) {
     const char label = operand.source.label;
-    const std::string why = why_copied(operand.source, operand.layout);
     if (operand.rs)
       lines += text(
           "  RS operand    %c is transposed in registers, for about %.0f %% of the GEMM's time: "
           "%s\n",
-          label, 100 * kTransposeShare, why.c_str());
+          label, 100 * kTransposeShare, why_copied(operand.source, operand.layout).c_str());
     if (operand.elementwise)
-      lines += text("  scalar loads  %c is loaded one element at a time: %s\n", label, why.c_str());
+      lines += text("  scalar loads  %c is loaded one element at a time: %s\n", label,
+                    why_elementwise(operand).c_str());
   }
   return lines;
 }
@@ -202,8 +248,9 @@ std::string precision_line(const Problem& problem, const Plan& plan) {
 double constant_b_time(const Problem& original, const Plan& plan) {
   const GemmConfig& config = kCatalog[plan.main.config_index];
   const Passes& passes = plan.passes;
-  if (config.arch != Arch::sm90a || config.mainloop == Mainloop::fp64 || original.m > 64 ||
-      passes.repack_a || passes.repack_b || passes.split || passes.recompute ||  // not measured
+  if (original.is_grouped() || config.arch != Arch::sm90a || config.mainloop == Mainloop::fp64 ||
+      original.m > 64 || passes.repack_a || passes.repack_b || passes.split ||
+      passes.recompute ||  // not measured
       original.has(Slot::sparse_a) ||
       original.has_packed_weight())  // whose order is loaded so already
     return 0;
@@ -235,7 +282,9 @@ std::string packed_line(const Problem& original) {
               size(double(original.n) * original.k * bits(original.input_b) / 8).c_str());
 }
 
-const char* store(StorePath path) {
+const char* store(StorePath path, Axis grouped) {
+  if (path == StorePath::elements && grouped == Axis::n)
+    return "element by element: the rows of the kernel's result are columns of out";
   switch (path) {
     case StorePath::tma_rows: return "by TMA";
     case StorePath::tma_columns: return "by TMA, column-major";
@@ -296,6 +345,8 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
           {"tuned", plan.tuned == Tuned::kernel},
           {"product", product_name(original)},
           {"layout", layout(original)},
+          {"grouped", groups_name(original.grouped)},
+          {"groups", original.is_grouped() ? int(original.batch) : 0},
           {"swap_ab", plan.swap_ab},
           {"copies", copies},
           {"tile", std::array{config.tile_m(), config.tile_n(), config.tile_k()}},
@@ -325,10 +376,8 @@ std::vector<Fact> facts(const Problem& original, const Plan& plan, const Device&
 
 std::string explain(const Problem& original, const Plan& plan, const Device& device) {
   std::string lines = text("tcgemm: out %s = a %s @ b %s, %s, on %s\n",
-                           shape(original.batch, original.m, original.n).c_str(),
-                           shape(original.batch, original.m, original.k).c_str(),
-                           shape(original.batch, original.k, original.n).c_str(),
-                           types(original).c_str(), device.name);
+                           shape(original, Slot::out).c_str(), shape(original, Slot::a).c_str(),
+                           shape(original, Slot::b).c_str(), types(original).c_str(), device.name);
   lines += text("  rates         %s\n", rates_source(device.source));
   if (plan.main.config_index < 0) return lines + "  kernel        none: the result is empty\n";
   const Problem problem = plan.swap_ab ? transposed(original) : original;
@@ -336,7 +385,7 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
   const ExplainedOperands operands(original, plan);
   lines += text("  kernel        %s (row %d of the catalog, %s epilogue)\n", name(config).text,
                 plan.main.config_index, name(kernel_path(plan.main.epilogue_path)));
-  lines += tuned_line(plan);
+  lines += tuned_line(plan) + groups_line(original);
   lines += "  layout        " + layout(original) + "\n";
   lines += swap_ab_line(original, plan) + sparse_line(original) + packed_line(original) +
            precision_line(original, plan) + load_lines(operands);
@@ -347,14 +396,15 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
                 config.threads());
   lines += text("  cluster       %s\n", cluster_name(plan.main.cluster).c_str());
   lines += slices_line(problem, plan);
-  lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles\n",
-                plan.main.grid, device.multiprocessors, plan.main.waves);
+  lines += text("  grid          %d CTAs on %d multiprocessors, %.2f waves of tiles%s\n",
+                plan.main.grid, device.multiprocessors, plan.main.waves,
+                original.is_grouped() ? ", if groups have the mean length" : "");
   if (original.block_scaled())
     lines += "  scales        " + block_scales(original) + ", in the mainloop, every 128 of k\n";
   if (plan.workspace > 0)
     lines += text("  workspace     %s\n", size(double(plan.workspace)).c_str());
-  lines +=
-      "  epilogue      " + epilogue(original) + "; stored " + store(plan.main.store_path) + "\n";
+  lines += "  epilogue      " + epilogue(original) + "; stored " +
+           store(plan.main.store_path, original.grouped) + "\n";
   lines +=
       text("  work          %.4g FLOP, %s of device memory, %.3g FLOP a byte\n", problem.flops(),
            size(plan.estimate.bytes).c_str(), problem.flops() / plan.estimate.bytes);
@@ -369,9 +419,9 @@ std::string explain(const Problem& original, const Plan& plan, const Device& dev
 
 std::string check_layout(const Problem& original, const Plan& plan, const Device& device) {
   std::string lines = text("tcgemm: layout of a %s @ b %s, %s, on %s: %s\n",
-                           shape(original.batch, original.m, original.k).c_str(),
-                           shape(original.batch, original.k, original.n).c_str(),
+                           shape(original, Slot::a).c_str(), shape(original, Slot::b).c_str(),
                            types(original).c_str(), device.name, layout(original).c_str());
+  lines += groups_line(original);
   const ExplainedOperands operands(original, plan);
   for (const ExplainedOperand& operand : {operands.a, operands.b}) {
     const OperandLayout& layout = operand.layout;
@@ -380,7 +430,7 @@ std::string check_layout(const Problem& original, const Plan& plan, const Device
     lines += layout.tma_readable()
                  ? std::string("      TMA can read it\n")
                  : text("      TMA cannot read it: %s\n", describe(layout.obstacle));
-    lines += text("      faster: %s\n", advice(operand.source, layout).c_str());
+    lines += text("      faster: %s\n", faster(operand).c_str());
     if (*operand.repack) lines += "      a repack pass copies it first\n";
     if (operand.rs) lines += "      the RS mainloop transposes it in registers\n";
     if (operand.elementwise) lines += "      it is loaded one element at a time\n";

@@ -21,6 +21,16 @@ class List {
   std::string text_;
 };
 
+std::int64_t extent(const Problem& problem, Axis axis) {
+  switch (axis) {
+    case Axis::one: break;
+    case Axis::m: return problem.m;
+    case Axis::n: return problem.n;
+    case Axis::k: return problem.k;
+  }
+  return 1;
+}
+
 // scale_a or scale_b. Rows of scale_a lie along m, and columns of scale_b lie along n.
 std::string scale_text(const Problem& problem, Slot slot) {
   const bool is_a = slot == Slot::scale_a;
@@ -57,9 +67,37 @@ std::string text(const char* format, ...) {
   return line;
 }
 
-std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols) {
-  const std::string matrix = text("%lld x %lld", Long(rows), Long(cols));
-  return batch > 1 ? text("%lld x ", Long(batch)) + matrix : matrix;
+std::string shape(const Problem& problem, Slot slot) {
+  const OperandRow& row = operand_row(slot);
+  const std::string matrix =
+      text("%lld x %lld", Long(extent(problem, row.rows)), Long(extent(problem, row.cols)));
+  // Groups are parts of one matrix in tensors with their dimension.
+  const bool has_groups = row.rows == problem.grouped || row.cols == problem.grouped;
+  const bool has_batch = problem.is_grouped() ? !has_groups : problem.batch > 1;
+  return has_batch ? text("%lld x ", Long(problem.batch)) + matrix : matrix;
+}
+
+const char* groups_name(Axis grouped) {
+  switch (grouped) {
+    case Axis::one: break;
+    case Axis::m: return "rows";
+    case Axis::n: return "columns";
+    case Axis::k: return "k";
+  }
+  return "";
+}
+
+std::string groups_line(const Problem& problem) {
+  if (!problem.is_grouped()) return "";
+  const char* const of = problem.grouped == Axis::m   ? "the rows of a"
+                         : problem.grouped == Axis::n ? "the columns of b"
+                                                      : "k";
+  const std::string unit =
+      problem.grouped == Axis::k ? "" : std::string(groups_name(problem.grouped)) + " ";
+  const double mean = double(extent(problem, problem.grouped)) / double(problem.batch);
+  return text(mean < 10 ? "  groups        %lld of %s, %.2g %seach in the mean\n"
+                        : "  groups        %lld of %s, %.0f %seach in the mean\n",
+              Long(problem.batch), of, mean, unit.c_str());
 }
 
 std::string size(double bytes) {

@@ -15,8 +15,12 @@ std::string text(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 using Long = long long;  // the type that %lld needs
 
-// 512 x 256, or 5 x 512 x 256.
-std::string shape(std::int64_t batch, std::int64_t rows, std::int64_t cols);
+// The shape of a, b or out: 512 x 256, or 5 x 512 x 256.
+std::string shape(const Problem& problem, Slot slot);
+// What groups divide: "rows", "columns" or "k"; "" if there are none.
+const char* groups_name(Axis grouped);
+// The groups of a grouped product, and their mean length; "" if there are none.
+std::string groups_line(const Problem& problem);
 // 12345678 -> 12.3 MB
 std::string size(double bytes);
 // The CTAs of a cluster along m, or m x n where it has several along n: "4", "2x4".

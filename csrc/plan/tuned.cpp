@@ -43,8 +43,8 @@ Major read_major(const OperandLayout& layout) { return layout.any_major ? Major:
 std::string product_name(const Problem& problem) {
   const GemmOperand a = operand_a(problem), b = operand_b(problem);
   const OperandLayout of_a = analyze_layout(a), of_b = analyze_layout(b);
-  if (problem.empty() || problem.k == 0 || problem.input_a == DType::f32 || a.converts() ||
-      b.converts() || of_a.strided || of_b.strided)
+  if (problem.empty() || problem.is_grouped() || problem.k == 0 || problem.input_a == DType::f32 ||
+      a.converts() || b.converts() || of_a.strided || of_b.strided)
     return "";
   std::string words = types(problem.input_a, problem.input_b, problem.accumulator);
   if (problem.promote) words += ", promoted";

@@ -10,7 +10,7 @@ from tcgemm.ops import precision as torch_precision
 from tcgemm.ops._torch_private import transforms_active
 from tcgemm.ops.arguments import check_amax, refusal
 from tcgemm.ops.markup import escape
-from tcgemm.ops.operands import Operand
+from tcgemm.ops.operands import Operand, TensorOperand
 from tcgemm.ops.operators import MATMUL
 from tcgemm.ops.options import documented, read
 from tcgemm.typing import ExplainOptions
@@ -38,6 +38,9 @@ class Explanation(Text):
         tuned (bool): True if tcgemm.tune chose the kernel.
         product (str): the name of the product in the file of tcgemm.tune; "" if it is not tuned.
         layout (str): how a and b are stored, such as "TN (a K-major, b K-major)".
+        grouped (str): what the groups of a grouped product divide: "rows", "columns" or "k"; ""
+            if there are no groups.
+        groups (int): the number of groups; 0 if there are none.
         swap_ab (bool): True if the kernel computes out^T = b^T a^T.
         copies (str): the operands that are copied before the kernel runs: "", "a", "b" or "ab".
         tile (tuple[int, int, int]): (m, n, k) of the tile that a block computes at a time.
@@ -54,7 +57,8 @@ class Explanation(Text):
         raster_group (int): the rows of clusters that the grid visits together, from the first
             column to the last.
         grid (int): the blocks of the grid.
-        waves (float): tiles divided by the number of blocks that run at the same time.
+        waves (float): tiles divided by the number of blocks that run at the same time. Groups
+            count with their mean length.
         epilogue (str): what happens to the sums before they are stored.
         store_path (str): the way in which the result is stored.
         workspace (int): bytes of device memory that the call needs while it runs.
@@ -76,6 +80,8 @@ class Explanation(Text):
     tuned: bool | None
     product: str | None
     layout: str | None
+    grouped: str | None
+    groups: int | None
     swap_ab: bool | None
     copies: str | None
     tile: tuple[int, int, int] | None
@@ -154,6 +160,7 @@ def check_layout(
     a: Tensor,
     b: Tensor | Operand,
     *,
+    offs: Tensor | None = None,
     c: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -174,6 +181,8 @@ def check_layout(
         a (Tensor): (..., M, K). Nothing is computed, so operands may be on the CPU or on the device
             "meta". One of a and b may be a tcgemm.SparseTensor24.
         b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared or a tcgemm.PackedWeight.
+        offs (Tensor): the ends of groups. With it the answer is for tcgemm.grouped_mm, whose shapes
+            a, b, bias and residual then have. Its values are not read on the device "meta".
         c, beta: as for tcgemm.addmm.
         options: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
@@ -190,9 +199,10 @@ def check_layout(
         grid, microseconds, bytes, bound and why. Its attribute `fields` is a dict of them all.
 
     Raises:
-        TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+        TypeError, RuntimeError: what tcgemm.matmul (with offs tcgemm.grouped_mm) raises for these
+            arguments.
     """
-    return explained("check_layout", a, b, c, device, kernel, **options)
+    return explained("check_layout", a, b, offs, c, device, kernel, **options)
 
 
 @documented(ExplainOptions)
@@ -200,6 +210,7 @@ def explain(
     a: Tensor,
     b: Tensor | Operand,
     *,
+    offs: Tensor | None = None,
     c: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -220,22 +231,39 @@ def explain(
     the time, and why this kernel was chosen.
 
     Arguments:
-        a, b, c, device, kernel: as for tcgemm.check_layout.
+        a, b, offs, c, device, kernel: as for tcgemm.check_layout.
         options: as for tcgemm.check_layout.
 
     Returns:
         A tcgemm.ops.explanation.Explanation, as from tcgemm.check_layout.
 
     Raises:
-        TypeError, RuntimeError: what tcgemm.matmul raises for these arguments.
+        TypeError, RuntimeError: what tcgemm.matmul (with offs tcgemm.grouped_mm) raises for these
+            arguments.
     """
-    return explained("explain", a, b, c, device, kernel, **options)
+    return explained("explain", a, b, offs, c, device, kernel, **options)
+
+
+def _refuse_kinds(name: str, **operands: Any) -> None:
+    """Raises the error for operands that no grouped product takes."""
+    for argument, value in operands.items():
+        if not isinstance(value, Operand | TensorOperand):
+            continue
+        kind = type(value).__name__
+        mend = (
+            value.mend.format(argument) if isinstance(value, Operand) else value.instead(argument)
+        )
+        raise TypeError(
+            f"tcgemm.{name}: {argument} is of type {kind}, but the operands of a grouped product "
+            f"are plain tensors; pass {mend}."
+        )
 
 
 def explained(
     name: str,
     a: Any,
     b: Any,
+    offs: Tensor | None,
     c: Tensor | None,
     device: str | None,
     kernel: str | None,
@@ -247,23 +275,28 @@ def explained(
     """
     if torch.compiler.is_compiling():
         ask: Any = torch.compiler.disable(explained)
-        return ask(name, a, b, c, device, kernel, **options)
+        return ask(name, a, b, offs, c, device, kernel, **options)
     bias, residual, out, epilogue, scales, amax = read(name, options)
     if epilogue.precision is None and getattr(a, "dtype", None) is torch.float32:
         # The answer is for a GPU.
         epilogue = epilogue.with_precision(torch_precision.default())
     words: dict[str, Any] = {}
+    if offs is not None:
+        _refuse_kinds(name, a=a, b=b)
     if isinstance(b, Operand):
         b, words = b.described(name, a, epilogue)
-    if not dispatch.all_tensors(MATMUL, a, b, c, bias, residual, out, *scales):
-        named = {"a": a, "b": b, "c": c, "bias": bias, "residual": residual, "out": out}
+    if not dispatch.all_tensors(MATMUL, a, b, offs, c, bias, residual, out, *scales):
+        named = {"a": a, "b": b, "offs": offs, "c": c}
+        named |= {"bias": bias, "residual": residual, "out": out}
         raise dispatch.no_tensor(name, named | scales._asdict())
     check_amax(name, amax)
     if amax and out is not None:
         raise dispatch.amax_with_out(name)
     if transforms_active():
-        query.refuse_mapped(name, {"a": a, "b": b, "c": c, "bias": bias, "residual": residual})
-    tensors = {"c": c, "bias": bias, "residual": residual, "out": out, **scales._asdict()}
+        mapped = {"a": a, "b": b, "offs": offs, "c": c, "bias": bias, "residual": residual}
+        query.refuse_mapped(name, mapped)
+    tensors = {"offs": offs, "c": c, "bias": bias, "residual": residual, "out": out}
+    tensors |= scales._asdict()
     tuned.load_for_explain()
     words |= {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
     del words["constant_b"]  # the answer says what it would gain

@@ -36,6 +36,7 @@ void read_tensors(const Operator& op, const Arguments& arguments, CheckedGemm& c
 void check(const Operator& op, const Arguments& arguments, Target target, CheckedGemm& checked) {
   read_tensors(op, arguments, checked);  // rejects sparse layouts
   if (target == Target::none) refuse(op, checked);
+  if (checked[Slot::offs].view) check_description(op, arguments, checked);
   if (checked[Slot::packed_b].view) bind_packed_weight(op, arguments, checked);
   if (arguments.types) bind_subbyte(op, arguments, checked);
   if (arguments.accumulate) check_accumulate(op, arguments, checked);

@@ -79,6 +79,12 @@ void bind_subbyte(const Operator& op, const Arguments& arguments, CheckedGemm& c
 void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked);
 // With accumulate=True there is an out, and nothing but the product is added to it.
 void check_accumulate(const Operator& op, const Arguments& arguments, const CheckedGemm& checked);
+// The rule of shapes of the call. A description that has offs is about grouped_mm.
+inline Shapes shapes_of(const Operator& op, const CheckedGemm& checked) {
+  return checked[Slot::offs].view ? Shapes::grouped : op.shapes;
+}
+// A description that has offs has no argument that grouped_mm lacks.
+void check_description(const Operator& op, const Arguments& arguments, const CheckedGemm& checked);
 // The dtypes of a, b and offs of a grouped product.
 void check_grouped_types(const Operator& op, const CheckedGemm& checked);
 void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target target);

@@ -98,6 +98,21 @@ void check_accumulate(const Operator& op, const Arguments& arguments, const Chec
          "computed and nothing else; leave ", given, " out, or accumulate.");
 }
 
+void check_description(const Operator& op, const Arguments& arguments, const CheckedGemm& checked) {
+  const char* given = nullptr;
+  if (arguments.acc_dtype) given = "acc_dtype";
+  if (arguments.amax) given = "amax";
+  if (arguments.types) given = "types";
+  for (const Slot slot : kAllSlots) {
+    const bool is_known = slot == Slot::a || slot == Slot::b || slot == Slot::offs ||
+                          slot == Slot::bias || slot == Slot::residual || slot == Slot::out;
+    if (checked[slot].view && !is_known) given = name(slot);
+  }
+  if (given)
+    fail(name(op), ": ", given, " is given beside offs, but tcgemm.grouped_mm has no ", given,
+         "; leave one of them out.");
+}
+
 void check_grouped_types(const Operator& op, const CheckedGemm& checked) {
   for (const Slot slot : {Slot::a, Slot::b}) {
     const View& view = checked[slot].view;

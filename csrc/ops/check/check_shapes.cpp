@@ -14,13 +14,11 @@ struct DimsRule {
 };
 
 // Takes batches of one size alone, as torch.bmm and torch.baddbmm do.
-bool takes_batches(const Operator& op) {
-  return op.shapes == Shapes::batches || op.shapes == Shapes::grouped;
-}
+bool takes_batches(Shapes shapes) { return shapes == Shapes::batches || shapes == Shapes::grouped; }
 
-DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
+DimsRule dims_rule(Shapes shapes, Slot slot, bool adds_c) {
   const bool is_a = slot == Slot::a;
-  switch (op.shapes) {
+  switch (shapes) {
     case Shapes::batches:
       return {3, 3, is_a ? "a batch of matrices (B, M, K)" : "a batch of matrices (B, K, N)",
               adds_c ? "tcgemm.addmm takes matrices, and tcgemm.matmul broadcasts batches"
@@ -45,7 +43,7 @@ DimsRule dims_rule(const Operator& op, Slot slot, bool adds_c) {
 void check_dims(const Operator& op, const CheckedGemm& checked) {
   for (const Slot slot : {Slot::a, Slot::b}) {
     const View& view = checked[slot].view;
-    const DimsRule expected = dims_rule(op, slot, bool(checked[Slot::c].view));
+    const DimsRule expected = dims_rule(shapes_of(op, checked), slot, bool(checked[Slot::c].view));
     if (view.dims >= expected.least && view.dims <= expected.most) continue;
     fail(name(op), ": ", view.name, " must be ", expected.form, ", but has shape ", view.shape(),
          "; ", expected.advice, ".");
@@ -62,13 +60,15 @@ void check_dims(const Operator& op, const CheckedGemm& checked) {
        " values along K; pass the values of a matrix with that K.");
 }
 
-[[noreturn, gnu::cold]] void fail_k(const Operator& op, const View& a, const View& b,
-                                    std::int64_t k, std::int64_t k_of_b) {
+[[noreturn, gnu::cold]] void fail_k(const Operator& op, const CheckedGemm& checked) {
+  const View& a = checked[Slot::a].view;
+  const View& b = checked[Slot::b].view;
+  const std::int64_t k = checked.k, k_of_b = checked[Slot::b].rows;
   if (op.shapes == Shapes::linear)
     fail(name(op), ": the last dimensions of x and weight must agree, but x has shape ", a.shape(),
          " and weight ", b.shape(), ": K is ", k, " in x and ", k_of_b,
          " in weight; weight is (N, K), so pass weight.t() if yours is stored as (K, N).");
-  if (op.shapes == Shapes::grouped && a.dims == 2 && b.dims == 2)
+  if (shapes_of(op, checked) == Shapes::grouped && a.dims == 2 && b.dims == 2)
     fail(name(op), ": a of shape ", a.shape(), " and b of shape ", b.shape(),
          " cannot be multiplied: a has ", k, " columns, but b has ", k_of_b,
          " rows, and the groups are groups of both; pass a.t() if yours is stored as (T, M), and "
@@ -79,6 +79,7 @@ void check_dims(const Operator& op, const CheckedGemm& checked) {
 }
 
 void check_batch(const Operator& op, CheckedGemm& checked) {
+  const Shapes shapes = shapes_of(op, checked);
   const CheckedOperand& a = checked[Slot::a];
   const CheckedOperand& b = checked[Slot::b];
   checked.batch_dims = std::max(a.batch_dims, b.batch_dims);
@@ -89,12 +90,12 @@ void check_batch(const Operator& op, CheckedGemm& checked) {
     const std::int64_t size_b = in_b < 0 ? 1 : b.view.sizes[in_b];
     checked.batch[d] = size_a == 1 ? size_b : size_a;
     const bool broadcast =
-        in_a < 0 || in_b < 0 || (!takes_batches(op) && (size_a == 1 || size_b == 1));
+        in_a < 0 || in_b < 0 || (!takes_batches(shapes) && (size_a == 1 || size_b == 1));
     if (size_a != size_b && !broadcast)
       fail(name(op), ": a of shape ", a.view.shape(), " and b of shape ", b.view.shape(),
            " have different batches: ", size_a, " against ", size_b,
-           op.shapes == Shapes::grouped ? "; both have a matrix for each group, so use expand."
-           : takes_batches(op)
+           shapes == Shapes::grouped ? "; both have a matrix for each group, so use expand."
+           : takes_batches(shapes)
                ? "; tcgemm.matmul broadcasts a batch of 1, or use expand."
                : ", and neither is 1; use expand or reshape so that they broadcast.");
   }
@@ -191,9 +192,9 @@ void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target targe
     fail_stored_k(op, checked, Slot::a);
   if (sparse && stored_k(checked, Slot::b, checked.k) != b.rows)
     fail_stored_k(op, checked, Slot::b);
-  if (!sparse && b.rows != checked.k) fail_k(op, a.view, b.view, checked.k, b.rows);
+  if (!sparse && b.rows != checked.k) fail_k(op, checked);
   check_batch(op, checked);
-  if (op.shapes == Shapes::grouped) bind_groups(op, checked);
+  if (shapes_of(op, checked) == Shapes::grouped) bind_groups(op, checked);
   if (target == Target::cuda || target == Target::plan) check_range(op, checked);
 
   // Groups of rows or of columns are parts of one matrix.
@@ -205,7 +206,7 @@ void check_operand_shapes(const Operator& op, CheckedGemm& checked, Target targe
 }
 
 void check_epilogue_shapes(const Operator& op, CheckedGemm& checked) {
-  if (op.shapes == Shapes::grouped) return bind_grouped_addends(op, checked);
+  if (shapes_of(op, checked) == Shapes::grouped) return bind_grouped_addends(op, checked);
   for (const Slot slot : kAddends) {
     CheckedOperand& operand = checked[slot];
     if (!operand.view) continue;

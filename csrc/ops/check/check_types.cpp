@@ -179,7 +179,7 @@ void check_integers(const Operator& op, const Arguments& arguments, const Checke
 
 void check_types(const Operator& op, const Arguments& arguments, CheckedGemm& checked) {
   check_devices(op, checked);
-  if (op.shapes == Shapes::grouped) check_grouped_types(op, checked);
+  if (shapes_of(op, checked) == Shapes::grouped) check_grouped_types(op, checked);
   check_operand_types(op, checked);
   check_precision(op, arguments, checked);
   check_result_type(op, arguments, checked);

@@ -15,6 +15,7 @@
 #include "ops/json.h"
 #include "ops/operators.h"
 #include "ops/stack_reader.h"
+#include "plan/explain_text.h"
 #include "plan/operand.h"
 
 namespace tcgemm::ops {
@@ -56,9 +57,7 @@ JsonArray catalog_rows() {
             .add("sums_in_cluster", config.sums_in_cluster())
             .add("streams_k", config.streams_k())
             .add("columns_only", config.columns_only)
-            .add("grouped", !config.is_grouped()        ? ""
-                            : config.grouped == Axis::m ? "rows"
-                                                        : "k")
+            .add("grouped", plan::groups_name(config.grouped))
             .add("shares_a", config.shares_a())
             .add("epilogue_paths", epilogue_paths(config))
             .add("tile", JsonArray().add(config.tile_m()).add(config.tile_n()).add(config.tile_k()))

@@ -151,12 +151,16 @@ Results describe(const Call& call, decltype(&plan::explain) text_of) {
   const Device& device = choose_device(call, arguments);
   std::int64_t strides[kMaxDims];
   if (!arguments[Slot::out]) bind_unallocated_out(checked, strides);
-  if (checked.empty())
-    return text_result(JsonObject()
-                           .add("text", join(name(op), ": the result is empty, of shape ",
-                                             checked.shape(), "; nothing is launched."))
-                           .add("products", std::int64_t(0))
-                           .json());
+  if (checked.empty() || checked.has_no_group()) {
+    const char* const what =
+        checked.empty() ? "; nothing is launched." : "; it is zeros, since there is no group.";
+    return text_result(
+        JsonObject()
+            .add("text", join(name(op), ": the result ", checked.empty() ? "is empty, of" : "has",
+                              " shape ", checked.shape(), what))
+            .add("products", std::int64_t(0))
+            .json());
+  }
   BatchedProblem batched;
   make_problems(op, checked, arguments, batched);
   const bool copied =
