@@ -89,6 +89,8 @@ def _form(product: Product) -> int:
     others = Epilogue(alpha=epilogue.alpha, beta=epilogue.beta)
     if product.residual is not None or product.scale_a is not None or epilogue != others:
         return GENERAL
+    if product.offs is not None:
+        return GENERAL
     if product.c is not None:
         return ADDED if product.bias is None else GENERAL
     if epilogue.alpha != 1:

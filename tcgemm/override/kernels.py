@@ -22,6 +22,7 @@ from tcgemm.ops._torch_private import (
     runs_as_it_is,
 )
 from tcgemm.ops.epilogue import DEFAULT
+from tcgemm.ops.grouped import OPERATOR as GROUPED
 from tcgemm.ops.memory import raise_typed
 from tcgemm.ops.operators import SCALED
 from tcgemm.ops.precision import default as default_precision
@@ -32,6 +33,7 @@ _OTHER_OUT = "out has another shape or dtype than the result"
 _f32 = torch.float32
 _tensor = torch.Tensor
 _scaled_out = redispatch(SCALED.out)
+_grouped_out = redispatch(GROUPED.out)
 
 
 class State:
@@ -45,9 +47,11 @@ state: State = State()
 
 def run(keys: Any, product: Product, out: torch.Tensor | None) -> torch.Tensor:
     """The product by tcgemm's kernel of a device, which `keys` says."""
-    _function, a, b, c, bias, residual, epilogue, scale_a, scale_b, _blocks = product
-    tensors = (a, b, scale_a, scale_b, c, bias, residual)
+    function, a, b, c, bias, residual, epilogue, scale_a, scale_b, _blocks, offs = product
     keywords = {} if epilogue is DEFAULT else epilogue.keywords()
+    if function == "_grouped_mm":
+        return _grouped(keys, a, b, offs, keywords)
+    tensors = (a, b, scale_a, scale_b, c, bias, residual)
     if out is None:
         return SCALED.kernel(keys, *tensors, **keywords)
     # torch resizes an out of another shape, and refuses one of another dtype.
@@ -55,6 +59,17 @@ def run(keys: Any, product: Product, out: torch.Tensor | None) -> torch.Tensor:
     if out.dtype is not dtype or out.shape != (*a.shape[:-1], b.shape[-1]):
         raise RuntimeError(_OTHER_OUT)
     _scaled_out(keys, *tensors, **keywords, out=out)
+    return out
+
+
+def _grouped(keys, a, b, offs, keywords):
+    """A grouped product. The result of torch's has lines of whole 16 bytes."""
+    m, n, vector = a.shape[-2], b.shape[-1], 16 // a.element_size()
+    if n % vector == 0:
+        return GROUPED.kernel(keys, a, b, offs, **keywords)
+    groups = () if a.dim() != b.dim() else b.shape[:1] if offs is None else offs.shape
+    out = a.new_empty((*groups, m, n + -n % vector))[..., :n]
+    _grouped_out(keys, a, b, offs, **keywords, out=out)
     return out
 
 
@@ -123,8 +138,9 @@ class Kernel:
             except RuntimeError as error:
                 sentence = _own_sentence(error)
             product = self._product(args, options, precision)
-            # Another out may be taken.
-            entry = choices.decide(lookup if out is None else None, product, sentence)
+            # Another out may be taken, and so may other values of offs, which a CPU refuses.
+            is_final = out is None and (self.cuda or product.offs is None)
+            entry = choices.decide(lookup if is_final else None, product, sentence)
         result = self._by_torch(args, options, out)
         if self.counts_torchs:
             entry.count.calls += 1

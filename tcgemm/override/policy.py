@@ -117,6 +117,8 @@ class Table:
         name = dtype_name(product.a.dtype, product.epilogue.precision)
         if product.blocks:
             name += f" {product.blocks}"
+        if product.offs is not None:
+            name += " in groups"
         layout = product.layout()
         rows = self.rows.get((name, layout))
         if not rows:

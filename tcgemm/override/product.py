@@ -40,11 +40,13 @@ class Product(NamedTuple):
     scale_a: torch.Tensor | None = None
     scale_b: torch.Tensor | None = None
     blocks: str | None = None  # "128x128" or "1x128", if the scales are of blocks
+    offs: torch.Tensor | None = None  # the ends of groups of rows, columns or k
 
     def sizes(self) -> tuple[int, int, int, int]:
-        """(batch, m, n, k)"""
+        """(batch, m, n, k). The sizes of all groups together count as one product."""
         *batch, m, k = self.a.shape
-        return batch[0] if batch else 1, m, self.b.shape[-1], k
+        has_batch = batch and self.offs is None
+        return batch[0] if has_batch else 1, m, self.b.shape[-1], k
 
     def layout(self) -> str:
         """TN, NN, TT or NT: the first letter is for b, T is a transposed row-major matrix."""
@@ -241,6 +243,42 @@ def _scaled_mm_v2(
     return _scaled("_scaled_mm_v2", a, b, *terms)
 
 
+_GROUPED = frozenset((torch.bfloat16, torch.float16, _f32))
+
+
+def _has_whole_vectors(x):
+    """Has a matrix, or each of a batch, lines of whole 16 bytes? torch asks for them."""
+    (rows, cols), (row, col) = x.shape[-2:], x.stride()[-2:]
+    if row == 1 and col >= max(1, rows):
+        pitch = col
+    elif col == 1 and row >= max(1, cols):
+        pitch = row
+    else:
+        return False
+    return pitch % (16 // x.element_size()) == 0
+
+
+def _grouped_mm(a, b, offs=None, bias=None, out_dtype=None):
+    """The products of groups of rows, of columns or of k; without offs, those of two batches."""
+    dims = a.dim(), b.dim()
+    if dims not in ((2, 3), (3, 2), (2, 2), (3, 3)) or (offs is None) is not (dims == (3, 3)):
+        return NOT_TORCHS
+    if a.dtype not in _GROUPED or b.dtype is not a.dtype or out_dtype not in (None, a.dtype):
+        return NOT_TORCHS
+    if bias is not None or not (_has_whole_vectors(a) and _has_whole_vectors(b)):
+        return NOT_TORCHS
+    if offs is not None and (offs.dtype is not torch.int32 or offs.dim() != 1):
+        return NOT_TORCHS
+    groups = {x.shape[0] for x in (a, b) if x.dim() == 3}
+    if offs is not None:
+        groups.add(offs.shape[0])
+    if len(groups) != 1 or a.shape[-1] != b.shape[-2]:
+        return NOT_TORCHS
+    if 0 in (a.shape[-2], b.shape[-1]) or (dims in ((2, 2), (3, 3)) and 0 in groups):
+        return EMPTY
+    return Product("_grouped_mm", a, b, offs=offs)
+
+
 def _left(reason: str, *_arguments: Any, **_options: Any) -> str:
     """An aten function that tcgemm has no kernel for; its calls count."""
     return reason
@@ -271,7 +309,13 @@ _RETURNING = (
     Aten("_scaled_mm", 0, _scaled_mm),
     Aten("_scaled_mm_v2", 0, _scaled_mm_v2),
 )
-# The last ones only count; a newer torch may have renamed them.
+_MAY_BE_RENAMED = (  # by a newer torch; all but the first only count
+    ("_grouped_mm", _grouped_mm),
+    *(
+        (name, functools.partial(_left, f"tcgemm has no kernel for {name}"))
+        for name in ("_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_addmm")
+    ),
+)
 TABLE = (
     *_RETURNING,
     *(Aten(f"{name}.out", first, bind) for name, first, bind, *_ in _RETURNING),
@@ -280,9 +324,5 @@ TABLE = (
     Aten("bmm.dtype", 0, _bmm),
     Aten("addmm.dtype", 1, _addmm),
     Aten("baddbmm.dtype", 1, _baddbmm),
-    *(
-        Aten(name, 0, functools.partial(_left, f"tcgemm has no kernel for {name}"))
-        for name in ("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_addmm")
-        if hasattr(torch.ops.aten, name)
-    ),
+    *(Aten(name, 0, bind) for name, bind in _MAY_BE_RENAMED if hasattr(torch.ops.aten, name)),
 )

@@ -195,11 +195,25 @@ def test_calls_do_not_wait_for_the_gpu():
         assert cases.waits_for_nothing(lambda: torch.mm(a, b))
 
 
-def test_grouped_products_are_counted_as_torchs():
-    a, b = cuda(32, 64), cuda(2, 64, 32).mT.contiguous().mT
+@pytest.mark.parametrize("n", (32, 31))
+def test_grouped_products(n):
+    a, b = cuda(40, 64), cuda(2, n, 64).mT
     ends = torch.tensor([16, 32], dtype=torch.int32, device="cuda")
-    if torch.cuda.get_device_capability() != (9, 0):
-        pytest.skip("torch has another grouped product there")
+    expected = by_torch(torch._grouped_mm, a, b, offs=ends)
     with tcgemm.use() as u:
-        torch._grouped_mm(a, b, offs=ends)
-    assert u.report().reasons == {"tcgemm has no kernel for _grouped_mm": 1}
+        result = torch._grouped_mm(a, b, offs=ends)
+        assert cases.waits_for_nothing(lambda: torch._grouped_mm(a, b, offs=ends))
+    assert u.report().left == 0 and {row.function for row in u.report().rows} == {"_grouped_mm"}
+    reference.assert_exact(result[:32], expected[:32])
+    assert not result[32:].any() and result.stride() == expected.stride()
+
+
+def test_a_gradient_of_grouped_products():
+    a, b = cuda(40, 64).requires_grad_(), cuda(2, 32, 64).requires_grad_()
+    like = {"dtype": BF16, "device": "cuda"}
+    ends = torch.tensor([16, 32], dtype=torch.int32, device="cuda")
+    with tcgemm.use() as u:
+        torch._grouped_mm(a, b.mT, offs=ends).backward(torch.ones(40, 32, **like))
+    assert u.report().taken == 3 and u.report().left == 0
+    assert not a.grad[32:].any()
+    reference.assert_exact(b.grad[1], a[16:32].detach().sum(0).expand(32, 64))

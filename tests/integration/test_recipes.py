@@ -62,7 +62,7 @@ def test_transformers():
 
 @need("transformers")
 @pytest.mark.parametrize(
-    ("how", "function"), [("eager", "mm"), ("batched_mm", "bmm"), ("grouped_mm", "mm")]
+    ("how", "function"), [("eager", "mm"), ("batched_mm", "bmm"), ("grouped_mm", "_grouped_mm")]
 )
 def test_products_of_experts_on_the_cpu(how, function):
     """The table of docs/recipes/transformers.md."""
