@@ -142,9 +142,9 @@ inline constexpr ParameterList kDescribe =
                   optional(Slot::scale_out)} +
     kOperandForms + ParameterList{optional(Slot::packed_b), optional(Slot::offs)} + kOptions +
     ParameterList{option(Option::beta)} + kTypes +
-    ParameterList{option(Option::amax),     optional(Slot::out),   option(Option::device),
-                  option(Option::kernel),   option(Option::types), option(Option::k),
-                  option(Option::operation)} +
+    ParameterList{option(Option::amax),      optional(Slot::out),       option(Option::device),
+                  option(Option::kernel),    option(Option::types),     option(Option::k),
+                  option(Option::operation), option(Option::accumulate)} +
     kPackedOptions;
 
 }  // namespace schemas

@@ -8,7 +8,7 @@ from torch import Tensor
 from tcgemm.ops import dispatch, query, tuned
 from tcgemm.ops import precision as torch_precision
 from tcgemm.ops._torch_private import transforms_active
-from tcgemm.ops.arguments import check_amax, refusal
+from tcgemm.ops.arguments import check_amax, check_flag, refusal
 from tcgemm.ops.markup import escape
 from tcgemm.ops.operands import Operand, TensorOperand
 from tcgemm.ops.operators import MATMUL
@@ -161,6 +161,7 @@ def check_layout(
     b: Tensor | Operand,
     *,
     offs: Tensor | None = None,
+    accumulate: bool = False,
     c: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -183,6 +184,7 @@ def check_layout(
         b (Tensor): (..., K, N), or the .t() of a tcgemm.Prepared or a tcgemm.PackedWeight.
         offs (Tensor): the ends of groups. With it the answer is for tcgemm.grouped_mm, whose shapes
             a, b, bias and residual then have. Its values are not read on the device "meta".
+        accumulate (bool): as for tcgemm.grouped_mm, with offs. The epilogue calls it beta * c.
         c, beta: as for tcgemm.addmm.
         options: as for tcgemm.matmul.
         device (str): the GPU that the answer is for, such as "H200". Default: the GPU of the
@@ -202,7 +204,7 @@ def check_layout(
         TypeError, RuntimeError: what tcgemm.matmul (with offs tcgemm.grouped_mm) raises for these
             arguments.
     """
-    return explained("check_layout", a, b, offs, c, device, kernel, **options)
+    return explained("check_layout", a, b, offs, accumulate, c, device, kernel, **options)
 
 
 @documented(ExplainOptions)
@@ -211,6 +213,7 @@ def explain(
     b: Tensor | Operand,
     *,
     offs: Tensor | None = None,
+    accumulate: bool = False,
     c: Tensor | None = None,
     device: str | None = None,
     kernel: str | None = None,
@@ -231,7 +234,7 @@ def explain(
     the time, and why this kernel was chosen.
 
     Arguments:
-        a, b, offs, c, device, kernel: as for tcgemm.check_layout.
+        a, b, offs, accumulate, c, device, kernel: as for tcgemm.check_layout.
         options: as for tcgemm.check_layout.
 
     Returns:
@@ -241,7 +244,7 @@ def explain(
         TypeError, RuntimeError: what tcgemm.matmul (with offs tcgemm.grouped_mm) raises for these
             arguments.
     """
-    return explained("explain", a, b, offs, c, device, kernel, **options)
+    return explained("explain", a, b, offs, accumulate, c, device, kernel, **options)
 
 
 def _refuse_kinds(name: str, **operands: Any) -> None:
@@ -264,6 +267,7 @@ def explained(
     a: Any,
     b: Any,
     offs: Tensor | None,
+    accumulate: bool,
     c: Tensor | None,
     device: str | None,
     kernel: str | None,
@@ -275,7 +279,7 @@ def explained(
     """
     if torch.compiler.is_compiling():
         ask: Any = torch.compiler.disable(explained)
-        return ask(name, a, b, offs, c, device, kernel, **options)
+        return ask(name, a, b, offs, accumulate, c, device, kernel, **options)
     bias, residual, out, epilogue, scales, amax = read(name, options)
     if epilogue.precision is None and getattr(a, "dtype", None) is torch.float32:
         # The answer is for a GPU.
@@ -290,6 +294,7 @@ def explained(
         named |= {"bias": bias, "residual": residual, "out": out}
         raise dispatch.no_tensor(name, named | scales._asdict())
     check_amax(name, amax)
+    check_flag(name, "accumulate", accumulate)
     if amax and out is not None:
         raise dispatch.amax_with_out(name)
     if transforms_active():
@@ -298,7 +303,13 @@ def explained(
     tensors = {"offs": offs, "c": c, "bias": bias, "residual": residual, "out": out}
     tensors |= scales._asdict()
     tuned.load_for_explain()
-    words |= {"amax": bool(amax), "device": device, "kernel": kernel, **epilogue._asdict()}
+    words |= {
+        "amax": bool(amax),
+        "accumulate": bool(accumulate),
+        "device": device,
+        "kernel": kernel,
+        **epilogue._asdict(),
+    }
     del words["constant_b"]  # the answer says what it would gain
     try:
         answer = query.ask(name, a, b, **tensors, **words)

@@ -16,8 +16,8 @@ class UseRow:
     Attributes:
         function (str): the function of torch, such as "addmm".
         dtype (str): the dtype of the operands, such as "bf16".
-        sizes (tuple[int, int, int, int]): (batch, m, n, k). None if the call is no product, or if
-            the row stands for many sizes.
+        sizes (tuple[int, int, int, int]): (batch, m, n, k). The groups of _grouped_mm count as one
+            product. None if the call is no product, or if the row stands for many sizes.
         calls (int): the number of calls.
         reason (str): why torch computed them. None if tcgemm did.
     """

@@ -127,9 +127,10 @@ def use(
         1
 
     tcgemm computes the calls of torch.mm, addmm, bmm, baddbmm, _scaled_mm, _scaled_mm_v2,
-    _int_mm and _addmm_activation, with out= as well. torch computes linear, scaled_mm, matmul,
-    einsum, attention that is written as products, experts and the backward by these functions, so
-    tcgemm computes them, too.
+    _int_mm, _addmm_activation and _grouped_mm, with out= as well. torch computes linear, scaled_mm,
+    grouped_mm, matmul, einsum, attention that is written as products, experts and the backward by
+    these functions, so tcgemm computes them, too. Rows that are in no group of _grouped_mm are zero
+    then.
     It takes the calls for which it has a kernel; torch computes the others, and report() says why.
     Autograd, autocast, torch.func, dispatch modes and error messages remain torch's.
 

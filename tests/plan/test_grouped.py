@@ -239,6 +239,20 @@ def test_the_epilogue_of_a_grouped_product():
     assert tcgemm.explain(a, b, offs=offs, out_dtype=F32).store_path == "tma_rows"
 
 
+def test_a_product_that_is_added_to_out():
+    a, b, offs = operands("k", 8, 1024, 512, layout="NT")
+    out = torch.empty(8, 512, 512, dtype=F32, device="meta")
+    made = tcgemm.explain(a, b, offs=offs, out=out, accumulate=True)
+    assert "bf16 to f32 (accumulator f32)" in made and made.epilogue == "beta * c, fused"
+    assert made.bytes > tcgemm.explain(a, b, offs=offs, out_dtype=F32).bytes
+    with pytest.raises(RuntimeError, match=r"explain: accumulate=True adds the product to out, bu"):
+        tcgemm.explain(a, b, offs=offs, accumulate=True)
+    with pytest.raises(RuntimeError, match=r"explain: accumulate=True is given without offs, but"):
+        tcgemm.explain(a, b, out=out[0], accumulate=True, out_dtype=F32)
+    with pytest.raises(TypeError, match=r"explain: accumulate is .yes., but "):
+        tcgemm.explain(a, b, offs=offs, out=out, accumulate="yes")
+
+
 def test_tensors_on_the_cpu():
     a, b = torch.ones(24, 64).bfloat16(), torch.ones(3, 64, 32).bfloat16()
     ends = torch.tensor([8, 8, 20])

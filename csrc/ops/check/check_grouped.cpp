@@ -85,6 +85,10 @@ void check_bias(const Operator& op, const CheckedGemm& checked) {
 }  // namespace
 
 void check_accumulate(const Operator& op, const Arguments& arguments, const CheckedGemm& checked) {
+  if (shapes_of(op, checked) != Shapes::grouped)
+    fail(name(op),
+         ": accumulate=True is given without offs, but tcgemm.grouped_mm alone adds to out; pass "
+         "offs, or c=out for a product of tcgemm.addmm.");
   if (!checked[Slot::out].view)
     fail(name(op),
          ": accumulate=True adds the product to out, but there is no out; pass out=, or "
