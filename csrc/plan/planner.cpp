@@ -68,7 +68,7 @@ void check_cluster(std::string_view filter, const Fits& fits) {
   if (problem.input_a == DType::f32)
     text +=
         " precision=\"highest\" wants a GPU of compute capability 9.0; \"high\" multiplies f32 "
-        "operands as tf32, and \"medium\" as bf16;";
+        "operands as tf32, and \"medium\" as bf16.";
   throw std::runtime_error(text +
                            " Cast the operands, or run on the CPU, which takes every dtype.");
 }
