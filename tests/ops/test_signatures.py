@@ -28,7 +28,8 @@ OPERAND = "torch.Tensor | tcgemm.ops.operands.Operand"
 PAIR = "-> torch.Tensor | tuple[torch.Tensor, torch.Tensor]"
 QUESTION = (
     f"(a: torch.Tensor, b: {OPERAND}, *, c: torch.Tensor | None = None, beta: float = 1.0, "
-    f"{OPTIONS}, device: str | None = None, kernel: str | None = None) "
+    f"{OPTIONS}, offs: torch.Tensor | None = None, accumulate: bool = False, "
+    "device: str | None = None, kernel: str | None = None) "
     "-> tcgemm.ops.explanation.Explanation"
 )
 SIGNATURES = {

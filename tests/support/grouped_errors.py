@@ -266,11 +266,35 @@ def _shared():
     }
 
 
+EXPLAINED = {
+    "accumulate without groups": (
+        lambda: OPS.explain(t(M, K), t(K, N), accumulate=True),
+        [
+            "tcgemm.explain: accumulate=True is given without offs, but tcgemm.grouped_mm alone "
+            "adds to out; pass offs, or c=out for a product of tcgemm.addmm."
+        ],
+    ),
+    "another argument beside groups": (
+        lambda: OPS.explain(*ROWS, offs=ENDS, amax=True),
+        [
+            "tcgemm.explain: amax is given beside offs, but tcgemm.grouped_mm has no amax; leave "
+            "one of them out."
+        ],
+    ),
+}
+
 ENDS_AND_OUT = torch.ones(32, dtype=torch.int32, device="cpu")
 SHARED = {
     name: (call, [f"tcgemm.grouped_mm: out shares memory with {name.split(',')[0]}, which is read"])
     for name, call in _shared().items()
 }
 TABLE = rows_of(
-    {"values": VALUES, "offs": OFFS, "tensors": TENSORS, "out": OUT, "shared memory": SHARED}
+    {
+        "values": VALUES,
+        "offs": OFFS,
+        "tensors": TENSORS,
+        "out": OUT,
+        "shared memory": SHARED,
+        "explained": EXPLAINED,
+    }
 )
