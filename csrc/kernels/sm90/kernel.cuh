@@ -141,7 +141,8 @@ struct Gemm {
     return (tile.end - first_k(tile) + kConfig.tile_k() - 1) / kConfig.tile_k();
   }
 
-  // The same for a grouped product. read() returns the next tile of the ring.
+  // Calls visit(tile, advance) for each tile of this CTA of a grouped product. read() returns the
+  // next tile of the ring.
   template <class Read, class Visit>
   __device__ __forceinline__ static void for_each_group_tile(const TmaParams& params,
                                                              const Read& read, const Visit& visit) {
