@@ -9,7 +9,6 @@
 #include "core/integer.h"
 #include "plan/candidate.h"
 #include "plan/memory.h"
-#include "plan/orientations.h"
 #include "plan/select_kernel.h"
 #include "plan/store_path.h"
 
@@ -85,22 +84,20 @@ Problem mean_groups(const Problem& problem) {
   for (const Slot slot : mean.operands.given() & kBatchedSlots) {
     const OperandRow& row = operand_row(slot);
     Operand& operand = mean[slot];
-    if (row.rows == problem.grouped) operand.stride_batch = extent * operand.stride_row;
-    if (row.cols == problem.grouped) operand.stride_batch = extent * operand.stride_col;
+    // Groups follow one another, so that one may begin at any row (column).
+    if (row.rows == problem.grouped) operand.stride_batch = operand.stride_row;
+    if (row.cols == problem.grouped) operand.stride_batch = operand.stride_col;
   }
   mean.grouped = Axis::one;
   mean.reset(Slot::offs);
   return mean;
 }
 
-Plan plan_grouped(const Problem& original, const Device& device, std::string_view filter) {
+Plan plan_grouped(const Problem& original, const Device& device, std::string_view filter,
+                  double least_bytes) {
   OrientedProblem oriented(original, original.grouped == Axis::n);
   const Problem& problem = oriented.problem;
-  Problem mean = mean_groups(problem);
-  const double least_bytes = traffic(mean);
-  // How a result is stored depends on its own strides: rows of groups follow one another.
-  for (const Slot slot : mean.operands.given() & kBatchedSlots)
-    if (operand_row(slot).rows == problem.grouped) mean[slot].stride_batch = mean[slot].stride_row;
+  const Problem mean = mean_groups(problem);
   const Code code = planned_code(device.compute_capability);
   const AskedCluster cluster = cluster_of(cluster_text(filter));
   const std::string_view row = row_text(filter);

@@ -15,6 +15,8 @@ Problem mean_groups(const Problem& problem);
 
 // The cheapest kernel for groups of the mean length. The plan has no kernel if there is none.
 // Kernels divide rows or k, so A and B are swapped where the groups are columns.
-Plan plan_grouped(const Problem& problem, const Device& device, std::string_view filter);
+// least_bytes: the traffic of mean_groups().
+Plan plan_grouped(const Problem& problem, const Device& device, std::string_view filter,
+                  double least_bytes);
 
 }  // namespace tcgemm::plan

@@ -313,7 +313,7 @@ Plan search(const Problem& original, const Device& device, std::string_view filt
     empty.estimate.bytes = least_bytes;
     return empty;
   }
-  Plan plan = original.is_grouped() ? plan_grouped(original, device, filter)
+  Plan plan = original.is_grouped() ? plan_grouped(original, device, filter, least_bytes)
                                     : choose_kernels(original, device, filter, least_bytes);
   if (plan.main.config_index < 0 && original.is_grouped())
     throw_unsupported(original, device, filter);
