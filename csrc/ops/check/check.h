@@ -57,6 +57,10 @@ struct CheckedGemm {
     return grouped != Axis::one && (batch[0] == 0 || (grouped == Axis::k && k == 0));
   }
   bool empty() const { return std::find(sizes, sizes + dims, 0) != sizes + dims; }
+  // Has the tensor the shape of the result?
+  bool fits(const View& view) const {
+    return std::equal(view.sizes, view.sizes + view.dims, sizes, sizes + dims);
+  }
 };
 
 // A call that passes check() can fail only for lack of memory; no kernel gets bad input. Every

@@ -197,11 +197,8 @@ void bind_grouped_addends(const Operator& op, CheckedGemm& checked) {
   }
   CheckedOperand& residual = checked[Slot::residual];
   if (!residual.view) return;
-  const View& view = residual.view;
-  bool fits = view.dims == checked.dims;
-  for (std::int64_t d = 0; fits && d < view.dims; ++d) fits = view.sizes[d] == checked.sizes[d];
-  if (!fits)
-    fail(name(op), ": residual has shape ", view.shape(), ", but the result has shape ",
+  if (!checked.fits(residual.view))
+    fail(name(op), ": residual has shape ", residual.view.shape(), ", but the result has shape ",
          checked.shape(), "; pass a residual of that shape, for example with expand.");
   bind_matrix_dims(residual, true, true);
 }

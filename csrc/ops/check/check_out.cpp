@@ -11,10 +11,7 @@ void check_out(const Operator& op, const Arguments& arguments, CheckedGemm& chec
   if (out.scalar_type != scalar_type_of(checked.out_dtype))
     fail(name(op), ": out is ", type_name(out), ", but the result is ",
          type_name(checked.out_dtype), "; pass an out of that dtype, or out_dtype.");
-  bool same_shape = out.dims == checked.dims;
-  for (std::int64_t d = 0; same_shape && d < checked.dims; ++d)
-    same_shape = out.sizes[d] == checked.sizes[d];
-  if (!same_shape)
+  if (!checked.fits(out))
     fail(name(op), ": out has shape ", out.shape(), ", but the result has shape ", checked.shape(),
          "; pass an out of that shape (it is never resized).");
   bind_matrix_dims(operand, checked.shows_rows, checked.shows_cols);
